@@ -18,14 +18,15 @@ pub(crate) struct Turn<T> {
     pub(crate) others_percent: f64,
 }
 
-/// A turn is repeated if other processes used more than this. On an idle machine they used 1 to 3.
+/// Limit above which a turn is repeated. On an idle machine, other processes use 1 to 3.
 const OTHERS_PERCENT_MAX: f64 = 20.0;
 const TRIES: u32 = 3;
 
-/// Runs a turn, repeats it while others disturb it, and returns the calmest one. The choice doesn't depend on the figures of the turn.
+/// Runs a turn, repeats it while other processes disturb it, and returns the calmest one. The choice doesn't depend on the figures of
+/// the turn.
 ///
 /// # Errors
-/// Returns the errors of the turn, and one if a process has ended in it.
+/// Returns the errors of the turn, and one if a process ended during it.
 pub(crate) fn turn<T>(
     probe: &ServerProbe,
     mut make: impl FnMut() -> anyhow::Result<T>,
@@ -35,7 +36,7 @@ pub(crate) fn turn<T>(
         if calmest.others_percent <= OTHERS_PERCENT_MAX {
             break;
         }
-        output::progress(&format!("others had {:.0} % of a core: once more", calmest.others_percent));
+        output::progress(&format!("others used {:.0} % of a core: repeating", calmest.others_percent));
         let next = once(probe, &mut make)?;
         if next.others_percent < calmest.others_percent {
             calmest = next;
@@ -50,6 +51,6 @@ fn once<T>(probe: &ServerProbe, make: &mut impl FnMut() -> anyhow::Result<T>) ->
     let outcome = make()?;
     let elapsed = begin.elapsed();
     let spent = measuring.end()?;
-    let others = spent.others_cpu_us.context("the processes were watched")?;
+    let others = spent.others_cpu_us.context("other processes weren't measured")?;
     Ok(Turn { outcome, spent, others_percent: others / elapsed.as_micros() as f64 * 100.0 })
 }

@@ -16,10 +16,10 @@ use crate::stage::{Server, Theatre};
 /// Waits per server and round.
 const WAITS: u32 = 5;
 
-/// Few waiters, so that the time to write to all of them is not measured.
+/// Few waiters, so that the time to write to all of them hardly counts.
 const WAITERS: usize = 4;
 
-/// After the first request, and long before its response.
+/// Time from the first request to the waiters, which is long before its response.
 const BEFORE_WAITERS: Duration = Duration::from_millis(60);
 
 /// Delay between the first client that gets the response and each waiter.
@@ -54,7 +54,7 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
     let mut others = Vec::new();
     for _ in 0..WAITERS {
         let mut client = Client::connect(address)?;
-        // A connection that was accepted and served before adds no time to the wait.
+        // A connection that was accepted and served earlier adds no time to the wait.
         client.get("/small", &[])?;
         others.push(client);
     }
@@ -63,14 +63,14 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
     others.iter_mut().try_for_each(|client| client.send(path, &[]))?;
     others.push(first);
     let mut arrivals = arrivals(&others)?;
-    // The earliest of all, not the first requester's: a waiter may be ahead of it.
+    // The earliest arrival of all, because a waiter may be served before the first requester.
     let begin = arrivals.iter().copied().min().context("there is a client")?;
     arrivals.pop();
     Ok(arrivals.iter().map(|at| at.duration_since(begin).as_secs_f64() * 1e6).collect())
 }
 
-/// Arrival time of the first byte of each client's response. Polls instead of blocking: waking a thread takes as long as the
-/// delays that are measured here.
+/// Arrival time of the first byte of each client's response. Polls instead of blocking: waking a thread would add about as
+/// much time as the measured delays.
 fn arrivals(clients: &[Client]) -> anyhow::Result<Vec<Instant>> {
     let end = Instant::now() + ANSWER_LIMIT;
     let mut arrivals: Vec<Option<Instant>> = vec![None; clients.len()];
@@ -87,7 +87,7 @@ fn arrivals(clients: &[Client]) -> anyhow::Result<Vec<Instant>> {
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Long enough for a few expiries, at a freshness lifetime of one second and the origin's delay.
+/// Duration of the load: long enough for several expiries, at a freshness lifetime of one second and the origin's delay.
 const EXPIRY_SECONDS: f64 = 7.0;
 
 /// Requests to the origin that are closer together than this belong to the same expiry.

@@ -16,10 +16,10 @@ use crate::stage::{SERVER_CORE, Server, Theatre, check};
 /// Warm-up before the first round, which fills thread pools, connections and buffers.
 const WARM_UP_SECONDS: f64 = 1.0;
 
-/// Responses that may come from the origin during a row of hits, such as a revalidation.
+/// Maximum number of responses from the origin during a row of hits, such as validations.
 const STRAY_REQUESTS_MAX: u64 = 10;
 
-/// From this size on, the cost is that of the bytes, not of the request.
+/// From this size on, the bytes determine the cost, rather than the request.
 const LARGE_BYTES: usize = 10 << 10;
 
 /// A server and its load in this row.
@@ -30,7 +30,7 @@ struct Entrant<'a> {
     body_bytes: usize,
 }
 
-/// Measures the row with those of its peers that run.
+/// Measures the row with those of its peers that could be started.
 ///
 /// # Errors
 /// Returns an error if a server doesn't behave as the row requires, or the generator fails.
@@ -95,7 +95,7 @@ impl<'a> Entrant<'a> {
         let asked_before = theatre.origin.requests();
         let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
         let run = load::run(&self.load(f64::from(effort.seconds_each))?)?;
-        let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
+        let spent = measuring.end()?.core_busy_us.context("the core wasn't measured")?;
         self.check(theatre.origin.requests() - asked_before, run.requests)?;
         let us_per_request = spent / run.requests as f64;
         let mib_per_second = self.body_bytes as f64 / f64::from(1 << 20) / (us_per_request / 1e6);
@@ -107,11 +107,11 @@ impl<'a> Entrant<'a> {
 
     /// Checks that the number of requests at the origin fits the row.
     fn check(&self, asked: u64, requests: u64) -> anyhow::Result<()> {
-        ensure!(requests > 0, "not one request was answered");
+        ensure!(requests > 0, "no request was answered");
         match self.request.answered_by {
             AnsweredBy::Cache => ensure!(
                 asked <= STRAY_REQUESTS_MAX,
-                "of {requests} answers {asked} came from the origin, not from the cache"
+                "{asked} of {requests} answers came from the origin, not from the cache"
             ),
             // Responses in flight at the end of the run are missing from the generator's count.
             AnsweredBy::Origin => ensure!(

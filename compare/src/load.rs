@@ -1,4 +1,4 @@
-//! The load generator: that of `larder-bench http`, in this process and on its core.
+//! The load generator of `larder-bench http`, in this process and on its core.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const CONCURRENCY: usize = 64;
 /// Streams on each of the 16 HTTP/2 connections.
 const HTTP2_STREAMS: usize = 4;
 
-/// A closed loop of GET requests for each path in turn, for some seconds, that expects status 200. Callers change the fields from here.
+/// A closed loop of GET requests for each path in turn, for some seconds, that expects status 200. Callers then change its fields.
 ///
 /// # Errors
 /// Returns an error if a path is invalid.

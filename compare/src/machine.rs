@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts. A value that can't be found out is empty.
+    /// Reads the facts. A value that can't be determined is empty.
     pub(crate) fn look(repository: &Path, versions: Vec<(String, Command)>) -> Self {
         let bench::result::Machine { cpu, cores, kernel, .. } = bench::result::Machine::this();
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();

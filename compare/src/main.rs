@@ -36,7 +36,7 @@ use crate::report::Report;
 use crate::row::Row;
 use crate::stage::{CLIENT_CORE, Theatre};
 
-/// Measures Larder and its peers side by side
+/// Measure Larder and its peers side by side
 #[derive(Debug, Parser)]
 #[command(name = "compare", version)]
 struct Options {
@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     larder: PathBuf,
 
-    /// Rounds, in each of which every server has one turn
+    /// Rounds; in each, every server has one turn
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
@@ -90,7 +90,7 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     options.what = What::resolved(&options.what);
     // Servers are started in their own folders, so a relative path would not work.
     let larder = fs::canonicalize(&options.larder)
-        .with_context(|| format!("--larder {}: it can't be measured", options.larder.display()))?;
+        .with_context(|| format!("--larder {}: not found", options.larder.display()))?;
     measure_all(&options, &larder)
 }
 
@@ -135,7 +135,7 @@ fn measure(theatre: &Theatre, what: What, peers: &[Peer], effort: Effort) -> any
     })
 }
 
-/// Keeps the threads of this program, among them the generator and the origin, off the server's core.
+/// Keeps the threads of this program, including the generator and the origin, off the server's core.
 fn stay_off_the_server_core() -> anyhow::Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(CLIENT_CORE);
@@ -143,7 +143,7 @@ fn stay_off_the_server_core() -> anyhow::Result<()> {
         .with_context(|| format!("no core {CLIENT_CORE}: the comparison needs two cores"))
 }
 
-/// Raises the limit of open files: thousands of idle connections are open files of this program, and its children inherit the limit.
+/// Raises the limit of open files: this program opens thousands of idle connections, and its children inherit the limit.
 fn raise_open_files_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

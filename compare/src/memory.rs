@@ -15,7 +15,7 @@ use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
 use bench::pause::pass;
 
-/// Open before the first measurement, so that pools and buffers for some connections aren't counted.
+/// Connections that are open before the first measurement, so that initial pools and buffers aren't counted.
 const CONNECTIONS_BEFORE: usize = 200;
 
 const CONNECTIONS: usize = 2000;
@@ -25,7 +25,7 @@ const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 
 const HELD_SECONDS: f64 = 5.0;
 
-/// After all connections have sent at least one request, and before the first is closed.
+/// Time of the measurement: after all connections have sent at least one request, and before the first is closed.
 const LOOK_AFTER: Duration = Duration::from_millis(4500);
 
 /// # Errors

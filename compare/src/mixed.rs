@@ -1,4 +1,4 @@
-//! Effect of misses on hits: the tail latency of hits at a fixed rate, alone and beside a thousand misses per second.
+//! Effect of misses on hits: the tail latency of hits at a fixed rate, alone and with a thousand misses per second.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
-//! The origin server of all peers: few responses, the same bytes for every client, and a request count that shows whether a peer answered from
-//! its cache.
+//! The origin server of all peers: a few responses, with the same bytes for every client, and a request count that shows whether a peer
+//! answered from its cache.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub(crate) struct Origin {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// Arrival times of requests for `/hot`. They are few, since only requests that pass a cache arrive.
+    /// Arrival times of requests for `/hot`. They are few, since only requests that a cache forwards arrive.
     hot: Mutex<Vec<Instant>>,
 }
 

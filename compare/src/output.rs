@@ -2,14 +2,14 @@
 #![expect(
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "this module is where the program speaks to its user"
+    reason = "this module prints the output of the program"
 )]
 
 pub(crate) fn progress(text: &str) {
     eprintln!("compare: {text}");
 }
 
-/// Round numbers. Each round is announced as it begins.
+/// Returns the round numbers, and announces each round as it begins.
 pub(crate) fn rounds(title: &str, rounds: u32) -> impl Iterator<Item = u32> {
     (1..=rounds).inspect(move |round| progress(&format!("{title}: round {round} of {rounds}")))
 }

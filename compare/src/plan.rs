@@ -30,7 +30,7 @@ pub(crate) enum What {
     Overhead,
     Waiters,
     Expiry,
-    /// Hits while misses run
+    /// Hits alongside misses
     Mixed,
     /// Upload of 64 MiB through the server to the origin
     Upload,
@@ -38,7 +38,7 @@ pub(crate) enum What {
     Rules,
     /// A hit of 20 KiB for clients that accept gzip
     Gzip,
-    /// A hit of 20 KiB, compressed anew for each request
+    /// A forwarded miss of 20 KiB, compressed for each request
     GzipMiss,
     /// A rate limit for each client
     Limit,
@@ -61,15 +61,15 @@ pub(crate) struct CoreTime {
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) status: u16,
     pub(crate) protocol: Protocol,
-    /// Where a request must be answered.
+    /// Required source of the responses.
     pub(crate) answered_by: AnsweredBy,
-    /// Larder's plain hit is measured beside the row, as the reference of a budget.
+    /// Whether Larder's plain hit is also measured, as the reference of a budget.
     pub(crate) beside_plain_hit: bool,
-    /// Each server is also measured without this shaping.
+    /// Shaping of the row. Each server is also measured without it.
     pub(crate) shaping: Shaping,
 }
 
-/// Where the response comes from.
+/// Source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnsweredBy {
     Cache,
@@ -110,7 +110,7 @@ const HIT: CoreTime = CoreTime {
 const GZIP: CoreTime = CoreTime { fields: &[("Accept-Encoding", "gzip")], shaping: Shaping::Gzip, ..HIT };
 
 impl What {
-    /// The rows to measure for a request. No request means all rows of the gateway.
+    /// Returns the rows to measure: all rows of the gateway if none were requested.
     pub(crate) fn resolved(asked: &[Self]) -> Vec<Self> {
         let all = |is_wanted: fn(Self) -> bool| {
             Self::value_variants().iter().copied().filter(move |row| is_wanted(*row))
@@ -126,7 +126,7 @@ impl What {
         }
     }
 
-    /// Whether this is a row of the kv server, which are the last ones.
+    /// Returns whether this is a row of the kv server. Those are the last rows.
     pub(crate) fn is_kv(self) -> bool {
         self >= Self::Kv
     }
@@ -143,7 +143,7 @@ impl What {
             }
             Self::Tls => &[Larder, Haproxy, NginxProxyCache, NginxLua],
             Self::H2 => &[Larder, Haproxy, NginxProxyCache, Apache],
-            // The null server shows the share of the machine.
+            // The null server shows the latency of the machine itself.
             Self::OpenLoop => {
                 &[Peer::Null, Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer]
             }

@@ -15,12 +15,12 @@ use crate::statistics::Summary;
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
-    /// Name and unit of each figure. Budgets refer to the first unless they say otherwise.
+    /// Name and unit of each figure. Budgets refer to the first unless they name another.
     pub(crate) measures: Vec<Measure>,
     pub(crate) series: Vec<Series>,
 }
 
-/// A figure that each server has.
+/// A figure that is measured for each server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) name: String,
@@ -42,12 +42,12 @@ pub(crate) struct Series {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Peer(Peer),
-    /// Larder's plain hit, beside another row.
+    /// Larder's plain hit, measured with another row.
     PlainHit,
     /// The same server without the feature of the row.
     Without(Peer),
     Store(Store),
-    /// Larder kv with few keys, beside the same with many.
+    /// Larder kv with few keys, compared with many.
     HotKeys,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Server {
 
 /// How the server runs.
 enum Running {
-    #[expect(dead_code, reason = "held, so that the process lives as long")]
+    #[expect(dead_code, reason = "held to keep the process running")]
     Process(PeerServer),
     /// The null server, a thread of this program on the server's core.
     Thread(Stop),
@@ -91,7 +91,7 @@ impl Theatre {
     /// Requests `path` until a response doesn't come from the origin, and checks each response.
     ///
     /// # Errors
-    /// Returns the errors of [`check`], and one if the peer goes on asking the origin.
+    /// Returns the errors of [`check`], and one if the peer keeps forwarding to the origin.
     pub(crate) fn prime(
         &self,
         server: &Server,
@@ -135,7 +135,7 @@ pub(crate) fn check(server: &Server, path: &str, fields: &[&str], shaping: Shapi
     Ok(())
 }
 
-/// Whether a response shows the effect of the server's shaping.
+/// Returns whether a response shows the effect of the server's shaping.
 fn is_shaped(answer: &Answer, shaping: Shaping, body: &[u8]) -> bool {
     match shaping {
         Shaping::Gzip => answer.field("content-encoding") == Some("gzip") && answer.body.len() < body.len(),
@@ -151,7 +151,8 @@ fn start_null() -> anyhow::Result<Server> {
     thread::Builder::new().name("null".to_owned()).spawn(move || {
         let mut cores = CpuSet::new();
         cores.set(SERVER_CORE);
-        // On another core, it would compete with the generator and be missing from the core time, so it doesn't serve then.
+        // On another core, it would compete with the generator and be missing from the core time, so it must not serve
+        // there.
         if sched_setaffinity(None, &cores).is_ok() {
             server.serve().ok();
         }
@@ -179,7 +180,7 @@ mod tests {
             cases.extend([Shaping::Rules, Shaping::Limit].map(|shaping| (peer, shaping, &["/small"][..])));
             cases.push((peer, Shaping::Gzip, &["/text"]));
         }
-        // No peer here is Larder.
+        // None of the peers is Larder.
         let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
         for (peer, shaping, paths) in cases {
             let server = theatre.start(peer, shaping).expect("it is installed");

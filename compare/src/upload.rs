@@ -45,11 +45,12 @@ fn turn(server: &Server, effort: Effort) -> anyhow::Result<Vec<f64>> {
         mib += PIECES as f64;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
+    let spent = measuring.end()?.core_busy_us.context("the core wasn't measured")?;
     Ok(vec![spent / mib, mib / seconds])
 }
 
-/// The head arrives alone, as from curl and from load balancers: a server must not size its next reads by it.
+/// Sends an upload. The head arrives alone, as from curl and load balancers, so a server must not choose the
+/// size of its next reads by it.
 fn upload(address: SocketAddr) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     let mut answers = BufReader::new(stream.try_clone()?);
@@ -58,18 +59,18 @@ fn upload(address: SocketAddr) -> anyhow::Result<()> {
         stream,
         "POST /forward/upload HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
     )?;
-    ensure!(status_line(&mut answers)?.contains(" 100 "), "the upload is not wanted");
+    ensure!(status_line(&mut answers)?.contains(" 100 "), "the server refused the upload");
     let piece = vec![b'x'; PIECE_BYTES];
     for _ in 0..PIECES {
         stream.write_all(&piece)?;
     }
     let status = status_line(&mut answers)?;
-    ensure!(status.contains(" 200 "), "the upload is answered {status}");
+    ensure!(status.contains(" 200 "), "the response to the upload is {status}");
     answers.read_to_end(&mut Vec::new())?;
     Ok(())
 }
 
-/// The status line of a response, after its head was read.
+/// Reads the head of a response, and returns its status line.
 fn status_line(answers: &mut impl BufRead) -> anyhow::Result<String> {
     let mut status = String::new();
     answers.read_line(&mut status)?;

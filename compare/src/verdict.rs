@@ -1,5 +1,5 @@
-//! Whether Larder keeps its budgets. A budget in a unit is compared with the median of one run; a budget relative to another
-//! server, with the median of the ratios of the rounds.
+//! Verdicts on Larder's budgets. An absolute budget is compared with the median of one run, and a budget relative to another
+//! server with the median of the ratios of the rounds.
 
 use bench::peers::Peer;
 
@@ -16,7 +16,7 @@ pub(crate) struct Verdict {
     pub(crate) is_met: bool,
 }
 
-/// The verdicts of a row. A budget has none if its reference didn't take part.
+/// The verdicts of a row. A budget whose reference didn't take part has no verdict.
 pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
     row.what.budgets(&row.title).into_iter().filter_map(|budget| verdict(row, budget)).collect()
 }

@@ -1,4 +1,5 @@
-// The API behind the caches: five routes over 501 products. Each works for a millisecond before it answers.
+// The API behind the caches: five routes over 501 products. Each computes for a millisecond before it
+// answers.
 
 import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'

@@ -26,7 +26,7 @@ export async function forEach(count, atOnce, work) {
   }))
 }
 
-/** Waits until other processes may see the entry: some stores do work after a write. */
+/** Waits until other processes can see the entry: some stores continue to work after a write. */
 export async function untilFound(store, key) {
   while (await store.get(key) === undefined) await new Promise((resolve) => setTimeout(resolve, 5))
 }

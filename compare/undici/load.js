@@ -34,7 +34,7 @@ export async function load(proxy, seconds) {
   })
   const after = await proxy.ask('cpu')
   const failed = result.errors + result.timeouts + result.non2xx
-  if (failed > 0) throw new Error(`${failed} requests to ${proxy.url} have failed`)
+  if (failed > 0) throw new Error(`${failed} requests to ${proxy.url} failed`)
   const { latency, requests } = result
   return {
     perSecond: requests.total / result.duration,

@@ -1,5 +1,5 @@
-// Measures look-ups that ask the store, among UNRELATED_KEYS other keys: LOOKUPS of them, one after another, of entries with VARIANTS responses each. Reports
-// milliseconds.
+// Measures LOOKUPS look-ups that query the store, one after another, for entries with VARIANTS responses each, among UNRELATED_KEYS other
+// keys. Reports milliseconds.
 
 import { Redis } from 'iovalkey'
 import { CACHES } from './caches.js'
@@ -38,7 +38,7 @@ for (let at = 0; at < lookUps; at++) {
   const began = performance.now()
   const found = await store.get(wanted(at))
   times.push(performance.now() - began)
-  if (found === undefined) throw new Error(`look-up ${at} has found nothing`)
+  if (found === undefined) throw new Error(`look-up ${at} found nothing`)
 }
 times.sort((one, other) => one - other)
 const percentile = (share) => times[Math.min(times.length - 1, Math.floor(times.length * share))]

@@ -47,7 +47,7 @@ async function measureLoad(types, backend, { rounds, seconds }) {
     await load(proxy, Math.min(2, seconds))
   }
   for (let round = 1; round <= rounds; round++) {
-    // Each round begins with another cache, so that none benefits from the machine's earlier state.
+    // Each round begins with a different cache, so that none benefits from the machine's earlier state.
     for (const at of running.keys()) {
       const { type, proxy } = running[(at + round) % running.length]
       say(`round ${round} of ${rounds}: ${type}`)

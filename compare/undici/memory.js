@@ -1,5 +1,5 @@
-// Measures the memory that ENTRIES entries take in a process that has looked up each of them once. Bodies have 3.5 kB, and another store has put them if
-// processes share the cache. Reports bytes.
+// Measures the memory of ENTRIES entries in a process that has looked up each of them once. Bodies have 3.5 kB. If processes share the
+// cache, another store has written the entries. Reports bytes.
 
 import { CACHES, needsRedis } from './caches.js'
 import { forEach, keyOf, put } from './entries.js'
@@ -11,7 +11,7 @@ const type = process.env.CACHE_TYPE
 const entries = Number(process.env.ENTRIES ?? 10_000)
 const pathOf = (at) => `/api/products/${at}`
 
-/** A body with bytes of its own, as from a connection. */
+/** A body in its own buffer, as from a connection. */
 const bodyOf = (at) => Buffer.from(String(at).padEnd(BODY_BYTES, 'abcdefg '))
 
 async function settled() {

@@ -164,7 +164,7 @@ export async function startStore() {
   return { port, stop: () => stop(child) }
 }
 
-/** Starts a script of this folder, and waits for its first message: its URL, or its results. `ask` sends it a question. */
+/** Starts a script of this folder, and waits for its first message: its URL, or its results. `ask` sends it a request. */
 async function start(script, env, execArgv = []) {
   const child = own(fork(`${here}${script}`, { env: { NODE_NO_WARNINGS: '1', ...process.env, ...env }, execArgv, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] }))
   const first = await new Promise((resolve, reject) => {

@@ -1,5 +1,5 @@
-// The server under test: an HTTP server that requests everything from BACKEND_URL with undici, through the cache in CACHE_TYPE. It listens on PROXY_PORT, and
-// its store is at REDIS_PORT. A parent process may ask for its CPU time, and for purges.
+// The server under test: an HTTP server that requests everything from BACKEND_URL with undici, through the cache in CACHE_TYPE. It listens
+// on PROXY_PORT, and its store is at REDIS_PORT. A parent process may request its CPU time, and purges.
 
 import { createServer } from 'node:http'
 import { request } from 'undici'
@@ -9,8 +9,8 @@ const type = process.env.CACHE_TYPE ?? 'redis-tracking'
 const backend = process.env.BACKEND_URL ?? 'http://127.0.0.1:3000'
 const { dispatcher, store } = openCache(type)
 /**
- * The request field in the API's `Vary`. Without it, undici-cache-redis 1.0.1 uses none of its local copies: it doesn't match an absent field with one that was
- * absent.
+ * The request field in the API's `Vary`. Without it, undici-cache-redis 1.0.1 uses none of its local copies: it treats a field that is absent from both
+ * requests as a mismatch.
  */
 const headers = { 'x-some-header': 'bench' }
 

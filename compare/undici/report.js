@@ -1,4 +1,4 @@
-// Turns results into a page: tables, and the budgets that are met.
+// Converts results to a page: tables, and the budgets that are met.
 
 import { TITLES } from './titles.js'
 
@@ -38,7 +38,7 @@ export function loadTable(load) {
 /** Both tables of hits. */
 export const loadTables = (load) => [loadTable(load), improvementTable(load)].filter(Boolean).join('\n\n')
 
-/** Each cache as a multiple of no cache; empty if no cache wasn't measured. */
+/** The ratios of each cache to `none`; empty if `none` wasn't measured. */
 export function improvementTable({ none, ...load }) {
   if (none === undefined || Object.keys(load).length === 0) return ''
   const times = (ratio) => `${digits(ratio, 1)} x`
@@ -65,7 +65,7 @@ function purgeTable(purges) {
   return table(['cache', 'purges', 'not seen in 3 s', 'p50 ms', 'p99 ms', 'requests/s of both'], rows)
 }
 
-/** A ratio and its required minimum; nothing if one side wasn't measured. */
+/** A ratio and its required minimum; `undefined` if one side wasn't measured. */
 function budget(title, least, one, other) {
   return one === undefined || other === undefined ? undefined : { title, least, ratio: one / other }
 }

@@ -16,9 +16,9 @@ use crate::row::{Row, Subject};
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 16;
-/// Steps of the number of keys. The load factor of the tables depends on the number, so a single number would be arbitrary.
+/// Numbers of keys. The load factor of the tables depends on the number, so a single one would be arbitrary.
 const KEYS: [u64; 3] = [3_000_000, 4_000_000, 5_500_000];
-/// Set before the first measurement, so that pools, buffers and the first segments aren't counted.
+/// Keys that are set before the first measurement, so that pools, buffers and the first segments aren't counted.
 const KEYS_BEFORE: u64 = 10_000;
 
 pub(super) const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, no TTL";
@@ -81,7 +81,7 @@ fn counted_bytes(server: &Running) -> anyhow::Result<f64> {
             .info("memory", "used_memory")?
             .context("INFO has no used_memory")?,
     };
-    used.trim().parse().with_context(|| format!("{used:?} is no number of bytes"))
+    used.trim().parse().with_context(|| format!("{used:?} isn't a number of bytes"))
 }
 
 /// Bytes of memcached's items, without its hash table.

@@ -1,4 +1,4 @@
-//! `make compare WHAT=kv`: the kv server beside the null server, Redis and memcached.
+//! `make compare WHAT=kv`: the kv server compared with the null server, Redis and memcached.
 //!
 //! The rows are measured like those of the gateway: one core for the server, the other for the load. All servers of a row run and
 //! take turns. The figure is the time that the server's core was not idle.
@@ -49,5 +49,5 @@ impl Wish<'_> {
 
 /// Few enough keys to stay in the processor's caches.
 const HOT_KEYS: u64 = 100_000;
-/// Size of a value, unless the row has another.
+/// Size of a value, unless the row specifies another.
 const VALUE_BYTES: usize = 12;

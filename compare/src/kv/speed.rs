@@ -12,7 +12,7 @@ use crate::Effort;
 use crate::plan::What;
 use crate::row::{Row, Subject};
 
-/// A row.
+/// The settings of a row.
 struct Case {
     what: What,
     title: &'static str,

@@ -16,14 +16,14 @@ use crate::stage::SERVER_CORE;
 /// A key-value server, or the null server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Store {
-    /// Counts commands and writes prepared replies: the limit.
+    /// Counts commands and writes prepared replies: the upper bound.
     Null,
     Larder,
     Redis,
     Memcached,
 }
 
-/// Enough for all keys of a row, so that no key is evicted.
+/// Memory limit of each server: enough for all keys of a row, so that no key is evicted.
 const MEMORY_MIB: u32 = 4096;
 
 /// A server that is ready. Stopped on drop, and its files are removed.

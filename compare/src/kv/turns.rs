@@ -30,9 +30,9 @@ pub(super) const MEASURES: [(&str, &str); 4] = [
 
 /// The figures of a turn with this many commands.
 pub(super) fn figures<T>(turn: &Turn<T>, commands: u64, per_second: f64) -> anyhow::Result<Vec<f64>> {
-    ensure!(commands > 0, "not one command was answered");
+    ensure!(commands > 0, "no command was answered");
     let spent_us = turn.spent.process_cpu_us.zip(turn.spent.core_busy_us);
-    let (own_us, core_us) = spent_us.context("the process and the core were watched")?;
+    let (own_us, core_us) = spent_us.context("the process or the core wasn't measured")?;
     let per_command = |us: f64| us / commands as f64;
     Ok(vec![per_command(own_us), per_command(core_us), per_second, turn.others_percent])
 }

@@ -1,8 +1,8 @@
-//! Ctrl-C in a generator: the first ends its load early, with the results so far; the second ends the process at once.
+//! Ctrl-C in a generator: the first ends its load early, with the results so far; the second ends the process immediately.
 //!
-//! A server that a generator started has its own process group, so that all of its processes can be ended at once. As a
-//! consequence, Ctrl-C on the terminal doesn't reach it, and it is ended from here. (`PR_SET_PDEATHSIG` would have to be set
-//! between fork and exec, which requires unsafe code.)
+//! A server that a generator started has its own process group, so that all of its processes can be ended together. Ctrl-C
+//! on the terminal therefore doesn't reach it, and this module ends it. (`PR_SET_PDEATHSIG` would have to be set between
+//! fork and exec, which requires unsafe code.)
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,7 +22,7 @@ static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Until it is dropped, the first SIGINT, SIGTERM or SIGHUP asks the watched loads to end.
+/// Until it is dropped, the first SIGINT, SIGTERM or SIGHUP ends the watched loads early.
 #[derive(Debug)]
 pub struct Interruptible(());
 
@@ -52,7 +52,7 @@ impl Drop for Interruptible {
     }
 }
 
-/// Whether a load was asked to end.
+/// Returns whether the end of the load was requested.
 #[must_use]
 pub fn is_requested() -> bool {
     REQUESTED.load(Relaxed)

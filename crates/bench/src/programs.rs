@@ -1,4 +1,4 @@
-//! Locations of programs: those of Larder, which are installed beside each other, and third-party ones.
+//! Locations of programs: those of Larder, which are installed in one directory, and third-party ones.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why `larder` isn't found.
+/// Errors of finding `larder`.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// The variable doesn't name a file.
-    #[error("LARDER names {}, which is no program", path.display())]
+    #[error("LARDER names {}, which isn't a program", path.display())]
     Named { path: PathBuf },
-    #[error("there is no `larder`, neither beside {} nor on the path: install it, or name it with LARDER=FILE", program.display())]
+    #[error("`larder` is neither in the directory of {} nor on the path: install it, or name it with LARDER=FILE", program.display())]
     Missing { program: PathBuf },
 }
 
-/// Finds `larder`: the program that the variable `LARDER` names, else the one beside this program, else the one on the path.
+/// Finds `larder`: the program named by the variable `LARDER`, or else one in this program's directory, or else one on the path.
 ///
 /// # Errors
-/// Returns an error if there is none.
+/// Returns an error if none of these exists.
 pub fn larder() -> Result<PathBuf, ProgramError> {
     larder_by(env::var_os("LARDER"), &own())
 }
@@ -33,7 +33,8 @@ fn larder_by(named: Option<OsString>, own: &Path) -> Result<PathBuf, ProgramErro
     found.filter(|found| found.is_file()).ok_or(ProgramError::Named { path })
 }
 
-/// Finds `larder-bench`: the one beside this program, else the one on the path. Falls back to the bare name, so that starting it fails.
+/// Finds `larder-bench`: the program in this program's directory, or else one on the path. Falls back to the bare name, so that
+/// starting it fails.
 #[must_use]
 pub fn larder_bench() -> PathBuf {
     let name = "larder-bench";
@@ -74,7 +75,7 @@ mod tests {
         let own = folder.path().join("larder-bench").display().to_string();
         check("sh", &own, Ok("sh"));
         check("/bin/sh", &own, Ok("/bin/sh"));
-        check("/no/such/program", &own, Err("LARDER names /no/such/program, which is no program"));
+        check("/no/such/program", &own, Err("LARDER names /no/such/program, which isn't a program"));
         check("no-such-program", &own, Err("LARDER names no-such-program"));
         check("/bin", &own, Err("LARDER names /bin"));
         std::fs::write(folder.path().join("larder"), "").expect("a file");

@@ -10,7 +10,7 @@ use crate::observe::Observer;
 use crate::report::number;
 use crate::result::Interval;
 
-/// Whether progress is shown on standard error. It isn't shown if standard error is no terminal.
+/// Whether progress is shown on standard error. It is shown only on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Shown,
@@ -33,7 +33,8 @@ struct Recent {
     latency_max_us: u64,
 }
 
-/// A server without one good response by then has another protocol, or none of the expected responses.
+/// Seconds after which a load without a correct response ends: the server has another protocol, or
+/// other responses than expected.
 const HOPELESS_AFTER_S: f64 = 1.0;
 const SHOWN_EACH_S: f64 = 0.5;
 
@@ -56,7 +57,7 @@ impl Progress {
         Self { bar, goal }
     }
 
-    /// The observer of the load. It ends the load if the first second brings nothing but failures.
+    /// Returns the observer of the load, which ends it if the first second has only failures.
     pub fn observer(&self) -> impl Observer + use<> {
         let (bar, goal) = (self.bar.clone(), self.goal);
         let (mut requests, mut errors, mut recent) = (0, 0, Recent::default());

@@ -1,4 +1,4 @@
-//! Pseudo-random numbers, the same for the same seed.
+//! Pseudo-random numbers, reproducible from a seed.
 
 use std::convert::Infallible;
 

@@ -21,10 +21,10 @@ use testkit::{Port, ScriptedOrigin};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// An answer that never comes.
+/// An answer that is never sent.
 const STAND_STILL: &[u8] = b"(stand still)";
 
-/// A server that gives these answers on each connection, and then closes it. Each write has at most `piece` bytes.
+/// A server that sends these answers on each connection, and then closes it. Each write has at most `piece` bytes.
 fn in_pieces(answers: &[&[u8]], piece: usize) -> ScriptedOrigin {
     let answers: Vec<Vec<u8>> = answers.iter().map(|answer| answer.to_vec()).collect();
     let asked: Mutex<HashMap<usize, usize>> = Mutex::default();
@@ -280,7 +280,7 @@ fn requests_that_find_no_connection_are_told_as_unsent() {
 }
 
 /// Demonstrates coordinated omission: a closed loop sends nothing while the server stalls, so it sees one slow answer per
-/// connection, although a tenth of all requests would have had to wait.
+/// connection, although in an open loop, a tenth of all requests wait.
 #[test]
 fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     let stall = Stall { length: Duration::from_millis(100), every: Duration::from_millis(500) };
@@ -293,7 +293,7 @@ fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     };
     let open = measure(Pace::Open { per_second: 1000.0 });
     assert!(open.latency.max_us >= 95_000, "{:?}", open.latency);
-    // A request is due every millisecond: of 900, a hundred wait for 50 ms on average.
+    // A request is due every millisecond. A hundred of 900 wait, for 50 ms on average.
     assert!(open.latency.p99_us >= 60_000, "{:?}", open.latency);
     let closed = measure(Pace::Closed);
     assert!(closed.latency.max_us >= 95_000, "{:?}", closed.latency);
@@ -355,7 +355,7 @@ fn settings_that_contradict_each_other_are_refused() {
         (|load| load.pace = Pace::Open { per_second: 0.0 }, "rate has to be"),
         (|load| load.protocol = Protocol::Http1 { pipelining: 0 }, "1 to 10000"),
         (|load| load.targets[0].method = "G T".into(), "isn't a method"),
-        (|load| load.targets[0].fields = vec![("Connection".into(), "x".into())], "the load's own"),
+        (|load| load.targets[0].fields = vec![("Connection".into(), "x".into())], "is set by the load"),
     ];
     for (spoil, expected) in cases {
         let mut load = load_on("http://127.0.0.1:1/", 1);

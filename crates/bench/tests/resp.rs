@@ -210,10 +210,10 @@ fn unit_separator_replies_are_verified() {
     }
 }
 
-/// The command, the reply, the numbers of right and wrong answers, and the name of the outcome.
+/// The command, the reply, the numbers of correct and wrong answers, and the name of the outcome.
 type ReplyCase<'a> = (Workload, &'a [u8], [u64; 2], &'a str);
 
-/// Gives one reply to one request, and returns the request.
+/// Sends one reply to one request, and returns the request.
 #[track_caller]
 fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCase<'_>) -> Vec<u8> {
     let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
@@ -233,7 +233,7 @@ fn settings_that_exclude_each_other_are_refused() {
     let cases = [
         (
             RespLoad { keys: 101, key_bytes: 3, ..base.clone() },
-            "101 keys: with 3 bytes for a key there can be 1 to 100",
+            "101 keys: expected 1 to 100 with 3 bytes per key",
         ),
         (RespLoad { pipeline: 1001, ..base.clone() }, "expected a pipeline of 1 to 1000 commands"),
         (
@@ -269,7 +269,7 @@ fn memcached_replies_are_verified() {
 
 #[test]
 fn commands_say_when_keys_expire() {
-    /// Protocol and TTL; the reply; begin and end of the command.
+    /// Protocol and TTL; the reply, and the beginning and end of the command.
     type Case = (Protocol, Option<u32>, [&'static [u8]; 3]);
     let cases: [Case; 3] = [
         (Protocol::Resp2, None, [b"+OK\r\n", b"*3\r\n$3\r\nSET\r\n", b"\r\n"]),

@@ -30,7 +30,7 @@ pub(crate) struct Amount {
     pub(crate) warm_up: Option<Duration>,
 }
 
-/// Enough for years of load.
+/// Maximum number of requests, enough for years of load.
 const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
 const DURATION: Duration = Duration::from_secs(10);
 

@@ -17,8 +17,8 @@ use super::outputs::OutputArguments;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
 ///
-/// Runs the `larder` beside this program, or the one on the path; the variable LARDER names another one. Exit status 0 if the result is
-/// as expected, 1 if it isn't.
+/// Runs the `larder` in this program's directory, or the one on the path; the variable LARDER names another one. Exit status 0 if the
+/// result is as expected, 1 if it isn't.
 #[derive(Args, Debug)]
 #[command(after_help = format!("Experiments:\n{}", listed("  ")))]
 pub(crate) struct ExperimentArguments {

@@ -1,7 +1,7 @@
-//! The `larder-bench` binary: command line of the load generator, of its reports and of experiments.
+//! The `larder-bench` binary: command line of the load generator, its reports and experiments.
 //!
-//! Reads arguments and files, and prints results. The crate `bench` measures and renders. Servers are only known as processes: an
-//! experiment starts `larder` as its users do.
+//! Reads arguments and files, and prints results. The crate `bench` measures and renders. Servers are separate processes: an
+//! experiment starts `larder` like any user.
 
 mod amount;
 mod experiment;
@@ -70,7 +70,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The variables keep the names from before the load generator had its own program.
+    /// The variables keep the names that they had before the load generator became a separate program.
     #[test]
     fn variables_begin_with_the_name_of_the_program() {
         let names = command_line::variables(&definition());

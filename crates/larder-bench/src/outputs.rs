@@ -1,4 +1,4 @@
-//! Destinations of a report: the same arguments for every command that ends with a report.
+//! Destinations of a report: the arguments common to all commands that produce a report.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use bench::{interrupt, report};
 use clap::Args;
 use terminal::output;
 
-/// Output options. The table goes to standard output, unless the JSON goes there.
+/// Output options. The table is printed on standard output, unless the JSON is.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
@@ -23,8 +23,8 @@ pub(crate) struct OutputArguments {
 }
 
 impl OutputArguments {
-    /// Runs a load, shows it as a report with this title, and writes the requested files. A load with failures is a failed
-    /// command, so that scripts notice by the exit status.
+    /// Runs a load, shows it as a report with this title, and writes the requested files. A load with failures makes the
+    /// command fail, so that scripts can check the exit status.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl OutputArguments {
         Ok(())
     }
 
-    /// Checks that the requested files can be written, before minutes of load are spent. Changes nothing.
+    /// Checks that the requested files can be written, before a long load runs. Changes nothing.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl OutputArguments {
     /// # Errors
     ///
     /// Returns an error if a file can't be written, after the table was shown. Also returns an error if the run was ended early,
-    /// after everything was written, so that a script doesn't take the report for a complete one.
+    /// after everything was written, so that a script doesn't mistake the report for a complete one.
     pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
         match &self.json {
             Some(path) if path.as_os_str() == "-" => output::result(report::write(report).trim_end()),
@@ -78,7 +78,7 @@ impl OutputArguments {
         if let Some(path) = &self.html {
             write_file(path, report::html(report).as_bytes())?;
         }
-        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures are of the time until then");
+        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures cover the time until then");
         Ok(())
     }
 }
@@ -87,7 +87,7 @@ fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     fs::write(path, content).with_context(|| not_writable(path))
 }
 
-/// Opens a file for writing without changing it. Pipes are skipped: closing one would end it for its reader.
+/// Opens a file for writing without changing it. Pipes are skipped: closing one would end the input of its reader.
 fn try_file(path: &Path) -> anyhow::Result<()> {
     let before = fs::metadata(path).ok();
     if before.as_ref().is_some_and(|before| !before.is_file() && !before.is_dir()) {

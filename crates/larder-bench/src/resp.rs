@@ -62,7 +62,7 @@ struct Commands {
     #[arg(long, value_enum, default_value_t = Workload::Workflow)]
     workload: Workload,
 
-    /// Protocol to send them in
+    /// Protocol of the commands
     #[arg(long, value_enum, default_value_t = Protocol::Resp2)]
     protocol: Protocol,
 
@@ -94,7 +94,7 @@ struct Commands {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     keys: u64,
 
-    /// Zipf exponent: choose the key of rank r as often as 1 / r^S [default: all keys equally often]
+    /// Zipf exponent: choose the key of rank r in proportion to 1 / r^S [default: all keys equally often]
     #[arg(long, value_name = "S", conflicts_with = "in_turn", value_parser = number(0.01..=10.0))]
     zipf: Option<f64>,
 
@@ -126,7 +126,7 @@ struct Connections {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=1000_usize))]
     pipeline: usize,
 
-    /// Give up on a connection's commands when their replies take longer
+    /// Time limit for the replies to the commands of a connection
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     timeout: Duration,
 }
@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
 
 fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let server = Server::start(&arguments.server, || Ok(load.address))?;
-    // The preparation must not count as the server's cost either.
+    // The preparation must not be part of the server's cost.
     bench::resp::prepare(load).context("can't start the load")?;
     let style = if arguments.quiet { Style::Quiet } else { Style::Shown };
     let mut problem = None;
@@ -192,10 +192,10 @@ fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
     Ok(Some(Login { user: commands.user.clone(), password: text.trim_end_matches(['\r', '\n']).to_owned() }))
 }
 
-/// Parses an address, also in the form that `larder kv` prints. A user or a database in a URL has an option of its own, or none.
+/// Parses an address, also in the form that `larder kv` prints. A URL can't select a user, which has its own option, or a database.
 fn address(text: &str) -> Result<String, String> {
     if text.starts_with("rediss://") {
-        return Err("TLS is not spoken here: give an address without it".into());
+        return Err("TLS isn't supported: use a redis:// address".into());
     }
     let address = text.strip_prefix("redis://").map_or(text, |rest| rest.trim_end_matches('/'));
     let parts =

@@ -25,7 +25,7 @@ pub(super) struct ServerArguments {
     server_core: Option<usize>,
 }
 
-/// The server that this program may have started. Stopped on drop.
+/// The server, if this program has started it. Stopped on drop.
 pub(super) struct Server {
     _process: Option<ServerProcess>,
     probe: Option<ServerProbe>,

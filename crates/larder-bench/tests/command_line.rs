@@ -37,10 +37,10 @@ fn wrong_arguments_are_told_by_their_reader() {
     for wrong in ["localhost", "localhost:", ":6379", "localhost:x", "redis://localhost", "localhost:70000"] {
         check(&format!("resp {wrong}"), address);
     }
-    check("resp rediss://localhost:6379", "TLS is not spoken here");
+    check("resp rediss://localhost:6379", "TLS isn't supported");
 }
 
-/// Nothing listens on the address and no experiment begins, so the failure isn't that of a load.
+/// Nothing listens on the address and no experiment begins, so the failure doesn't come from a load.
 #[test]
 fn files_are_tried_before_the_load() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -92,7 +92,7 @@ fn larder_is_found_by_its_variable_beside_or_on_the_path() {
         larder.into_iter().for_each(|name| {
             command.env("LARDER", name);
         });
-        // Another test may just have forked a process that holds the copy open for writing until it calls exec.
+        // Another test may have forked a process that keeps the copy open for writing until it calls exec.
         let output = wait::until("it runs", || match command.output() {
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
             ended => Some(ended.expect("it runs")),
@@ -101,10 +101,10 @@ fn larder_is_found_by_its_variable_beside_or_on_the_path() {
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     let missing = told(None);
-    assert!(missing.contains("there is no `larder`, neither beside /"), "{missing}");
+    assert!(missing.contains("`larder` is neither in the directory of /"), "{missing}");
     assert!(missing.contains("name it with LARDER=FILE"), "{missing}");
     assert!(
-        told(Some("/nonexistent/larder")).contains("LARDER names /nonexistent/larder, which is no program")
+        told(Some("/nonexistent/larder")).contains("LARDER names /nonexistent/larder, which isn't a program")
     );
     // The command is started, but it isn't a server.
     let ended = told(Some("/bin/false"));
@@ -137,7 +137,7 @@ fn each_command_has_a_page() {
 
 #[test]
 fn each_shell_has_completions() {
-    // fish gets no values of arguments without a name.
+    // The completions for fish lack the values of positional arguments.
     for (shell, own) in [
         ("bash", ["complete -F", "coalescing"]),
         ("zsh", ["#compdef larder-bench", "coalescing"]),

@@ -1,4 +1,4 @@
-//! `larder-bench experiment` from outside, with the `larder` that was built beside it: `cargo build --package larder`.
+//! `larder-bench experiment` from outside, with the `larder` in the same build folder: `cargo build --package larder`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -68,7 +68,7 @@ fn the_suites_of_poor_mans_cache_pass() {
     let (runs, told) = suites(&["-n", "3000", "-c", "8"]);
     assert_eq!(runs.len(), 24);
     let count = |part: &str| told.iter().filter(|line| line.contains(part)).count();
-    assert_eq!((count(" 0 failures"), count("beside Redis's")), (24, 16), "{told:#?}");
+    assert_eq!((count(" 0 failures"), count("against Redis's")), (24, 16), "{told:#?}");
     let workflows =
         runs.iter().filter(|run| run["name"].as_str().is_some_and(|name| name.starts_with("workflow:")));
     assert!(workflows.clone().all(|run| run["requests"] == 9000), "three for each key");

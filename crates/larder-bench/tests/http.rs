@@ -33,7 +33,7 @@ fn a_load_is_told_as_json_and_as_a_table() {
     assert!(table.contains(&address), "{table}");
 }
 
-/// The exit status shows a failure to scripts, whatever its cause.
+/// The exit status reports a failure of any cause to scripts.
 #[test]
 fn a_failed_expectation_is_a_failed_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -61,7 +61,7 @@ fn a_failed_expectation_is_a_failed_run() {
     check("http://127.0.0.1:1/ -n 1", 1, "can't connect to 127.0.0.1:1");
 }
 
-/// The report says how many rounds its figures come from.
+/// The report has the number of rounds.
 #[test]
 fn a_comparison_says_how_many_rounds_there_were() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -142,7 +142,7 @@ fn what_a_server_spends_is_told() {
     assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
 }
 
-/// The CPU time would be that of the other process.
+/// Otherwise, the CPU time would belong to the other process.
 #[test]
 fn a_server_is_not_started_where_another_one_listens() {
     let other = ScriptedOrigin::fixed("", "another");

@@ -41,7 +41,7 @@ fn an_address_may_be_a_url() {
         bench(&format!("redis://{}{end} -n 10", redis.address())).succeeded();
     }
     let refused = bench(&format!("rediss://{} -n 10", redis.address()));
-    assert!(refused.status == 2 && refused.stderr.contains("TLS is not spoken here"), "{}", refused.stderr);
+    assert!(refused.status == 2 && refused.stderr.contains("TLS isn't supported"), "{}", refused.stderr);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_null_server_answers_a_load_with_fixed_values() {
         (Some(3000), Some(0)),
         "{told}"
     );
-    // Without --fixed-values it expects values that the server can't know.
+    // Without --fixed-values, the load expects values that the server can't know.
     let output = bench(&format!("{get} --in-turn --keys 1000 -n 300 -c 1 --json -"));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(told["runs"][0]["errors"]["wrong"], 299, "{told}");
@@ -63,7 +63,7 @@ fn the_null_server_answers_a_load_with_fixed_values() {
     assert!(output.stderr.contains("299 of 300 requests failed: wrong answer: 299"), "{}", output.stderr);
 }
 
-/// It ends after a second, not after the requested duration.
+/// The load ends after a second, not after the requested duration.
 #[test]
 fn a_server_of_another_protocol_is_a_failed_run() {
     let origin = ScriptedOrigin::fixed("", "hello");
@@ -79,7 +79,7 @@ fn settings_that_no_load_can_follow_are_told() {
     assert!(output.stderr.contains("expected a whole number from 1 to 1000"), "{}", output.stderr);
     let output = bench("127.0.0.1:1 --keys 1000 --key-size 3 -n 1");
     assert_eq!(output.status, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("with 3 bytes for a key there can be 1 to 100"), "{}", output.stderr);
+    assert!(output.stderr.contains("expected 1 to 100 with 3 bytes per key"), "{}", output.stderr);
     let output = bench("127.0.0.1:1 -n 1");
     assert!(output.stderr.contains("127.0.0.1:1 can't be reached"), "{}", output.stderr);
 }

@@ -1,4 +1,4 @@
-//! The tests that take long: `make soak`.
+//! Tests that take minutes to hours: `make soak`.
 
 #[path = "front/kv/churn.rs"]
 mod churn;
@@ -26,20 +26,19 @@ fn ten_thousand_clients_at_the_memory_limit_lose_no_reply() {
     crowd::run(10_000, Duration::from_secs(600), 256);
 }
 
-/// Ten minutes of random traffic over four times what the store may hold.
+/// Ten minutes of random traffic for responses of four times the store's limit.
 #[test]
 fn memory_stays_within_its_limit_for_ten_minutes() {
     pressure::run(Duration::from_secs(600), 64 << 20);
 }
 
-/// The same for the Redis-compatible server: its limit is what it takes, no more and no less.
+/// The same for the Redis-compatible server, which uses its limit fully and doesn't exceed it.
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
 }
 
-/// The largest value that there is, in as much memory as there is by default: what a client has sent becomes the value, and takes the place of
-/// another.
+/// The largest value fits into the default memory: the received bytes become the value, which replaces another one.
 #[test]
 fn the_largest_value_fits_into_the_default_memory() {
     const VALUE: usize = 512 << 20;
@@ -51,15 +50,15 @@ fn the_largest_value_fits_into_the_default_memory() {
         let given = testkit::converse(kv.address(), &set, 1 << 20);
         assert_eq!(String::from_utf8_lossy(&given), "+OK\r\n", "{name}");
         let get = format!("GET {name}\r\n");
-        assert!(testkit::converse(kv.address(), get.as_bytes(), usize::MAX) == bulk, "{name} is another");
+        assert!(testkit::converse(kv.address(), get.as_bytes(), usize::MAX) == bulk, "{name} differs");
     }
     let peak = kv.service.peak_bytes() >> 20;
-    // The limit, a tenth of it, and 64 MiB for the rest.
+    // The limit, plus a tenth of it, plus 64 MiB for everything else.
     assert!(peak <= 1024 + 103 + 64, "{peak} MiB");
     eprintln!("at most {peak} MiB");
 }
 
-/// 500 users in bursts of 250, at origins of 35 styles that are well, slow, overloaded and dead in turn: 105,000 responses.
+/// 500 users in bursts of 250, with origins of 35 styles that are healthy, slow, overloaded and down in turn: 105,000 responses.
 #[test]
 fn none_of_100_000_responses_is_made_for_somebody_else() {
     let outcome = users::Trial { users: 500, burst: 250, rounds: 12 }.run("");
@@ -68,7 +67,7 @@ fn none_of_100_000_responses_is_made_for_somebody_else() {
     assert!(outcome.responses >= 100_000 && outcome.shared > 0 && outcome.collapsed > 0 && outcome.stale > 0);
 }
 
-/// Ten thousand purges, or a few less on a busy machine.
+/// Ten thousand purges, or slightly fewer on a busy machine.
 #[test]
 fn purges_of_a_fleet_with_a_wrong_clock_leave_nothing_older() {
     purges::run(Duration::from_secs(250));
@@ -79,7 +78,7 @@ fn an_overloaded_origin_keeps_its_limit_and_hits_go_on() {
     overload::run(Duration::from_secs(300));
 }
 
-/// As poor-man-s-cache has published its figures; half an hour.
+/// The workload of the figures that poor-man-s-cache has published. Takes half an hour.
 #[test]
 fn ten_million_requests_of_the_suites_of_poor_mans_cache_have_no_failure() {
     // Built by scripts/soak.

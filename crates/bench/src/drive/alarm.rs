@@ -30,7 +30,7 @@ impl Alarm {
         if self.set_to == at {
             return Ok(());
         }
-        // A value of zero would disarm the timer, so a time in the past is a nanosecond away.
+        // A value of zero would disarm the timer, so a time in the past becomes one nanosecond from now.
         let rest = at.map(|at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
         let rest = rest.unwrap_or(Duration::ZERO);
         let it_value = Timespec {

@@ -1,4 +1,4 @@
-//! A slot for a connection, which is filled again and again during the load.
+//! A connection slot, which is reused for new connections during the load.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,19 +19,19 @@ pub(super) struct Connection<C: ?Sized> {
     pub(super) is_resting: bool,
     /// Whether it is in the worker's queue of connections with room.
     pub(super) is_in_line: bool,
-    /// Number of requests that were answered since it was opened.
+    /// Number of requests answered since it was opened.
     pub(super) answered: u64,
-    /// Consecutive connections without an answer.
+    /// Number of consecutive connections without an answer.
     pub(super) failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Closed,
-    /// Opening, since this time.
+    /// Opening since this time.
     Opening(Instant),
     Open,
-    /// All requests have been answered and the server is to close, since this time.
+    /// Waiting since this time for the server to close, after all requests have been answered.
     Ending(Instant),
 }
 

@@ -1,4 +1,4 @@
-//! Counts that every kind of load has.
+//! Counts common to every kind of load.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ pub(crate) struct Counts {
     /// Time to open each connection.
     pub(crate) connects: Latencies,
     pub(crate) reconnects: u64,
-    /// Requests that were due and not sent before the end.
+    /// Requests that were due before the end but never sent.
     pub(crate) unsent: u64,
     /// Requests that have been answered or have failed.
     pub(crate) completed: u64,
 }
 
 impl Counts {
-    /// Counts right answers with the same latency.
+    /// Counts correct answers with the same latency.
     #[inline]
     pub(crate) fn right(&mut self, latency: Duration, answers: usize) {
         let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.slice.latencies.record_many(latency_us, answers as u64);
     }
 
-    /// Counts an answer that isn't the expected one.
+    /// Counts an unexpected answer.
     pub(crate) fn wrong(&mut self) {
         self.errors.wrong += 1;
         self.slice.errors += 1;
@@ -39,7 +39,7 @@ impl Counts {
     pub(crate) fn fail(&mut self, failure: Failure, answers: usize) {
         let (answers, first) = (answers as u64, u64::from(answers > 0));
         self.errors.count(failure, first);
-        // If one answer is malformed, the others have lost their connection by it.
+        // A malformed answer ends the connection, so the other answers are lost with it.
         let others = if failure == Failure::Malformed { Failure::Broken } else { failure };
         self.errors.count(others, answers - first);
         self.slice.errors += answers;

@@ -1,8 +1,8 @@
-//! The loop that makes a load: connections to one server, requests that become due, and their counts.
+//! The loop that generates a load: connections to one server, requests that become due, and their counts.
 //!
 //! Each thread runs a [`Worker`], one loop over non-blocking sockets. A [`Side`] is a kind of load: it writes requests and counts
-//! their answers. It knows no sockets. A request here is what takes a connection's turn: for HTTP one request, for the Redis
-//! protocol a batch of commands that are written at once.
+//! their answers. It never touches a socket. A request here is one unit of work for a connection: an HTTP request, or a batch of
+//! Redis-protocol commands that are written together.
 
 mod alarm;
 mod connection;
@@ -27,12 +27,12 @@ pub(crate) use worker::{Opened, Worker};
 
 use crate::http::Tls;
 
-/// How a worker conducts its load.
+/// Settings of a worker's load.
 #[derive(Clone, Debug)]
 pub(crate) struct Conduct {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Tls>,
-    /// Of this worker.
+    /// Number of connections of this worker.
     pub(crate) connections: usize,
     pub(crate) reuse: Reuse,
     pub(crate) until: Until,
@@ -52,7 +52,7 @@ pub(crate) trait Side: Send {
     /// The protocol of a new connection.
     fn codec(&self) -> Box<Self::Codec>;
 
-    /// Chooses the request at a place of the schedule.
+    /// Chooses the request at a position in the schedule.
     fn choose(&mut self, place: u64) -> Choice;
 
     /// Appends a request to the output.
@@ -67,10 +67,10 @@ pub(crate) trait Side: Send {
         out: &mut Vec<u8>,
     ) -> Result<Then, Malformed>;
 
-    /// The server ended the connection, which may also end an answer.
+    /// Handles the end of the connection by the server, which may also complete an answer.
     fn end(&mut self, _codec: &mut Self::Codec, _arrival: &mut Arrival<'_>) {}
 
-    /// A request has failed. The worker counts the failure.
+    /// Handles a failed request. The worker counts the failure.
     fn failed(&mut self, _pending: &Pending) {}
 }
 
@@ -79,21 +79,21 @@ pub(crate) trait Codec: Debug + Send {
     /// Appends the opening bytes of a connection, such as a preface.
     fn open(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Whether requests may be sent.
+    /// Returns whether requests may be sent.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Number of requests that the connection can take now.
+    /// Returns the number of requests that the connection can accept now.
     fn room(&self) -> usize;
 
-    /// When the oldest pending request was sent.
+    /// Returns the time at which the oldest pending request was sent.
     fn oldest(&self) -> Option<Instant>;
 
-    /// Appends pending protocol bytes to the output, if the beginning of a request hasn't done so.
+    /// Appends pending protocol bytes to the output, unless the start of a request has already done so.
     fn flush(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Whether the server may have meant to close an idle connection if it closes now: no answer is half read, and the protocol
+    /// Returns whether a close now may be the intended close of an idle connection: no answer is partly read, and the protocol
     /// has no other signal for it.
     fn is_between(&self) -> bool {
         false
@@ -103,12 +103,12 @@ pub(crate) trait Codec: Debug + Send {
     fn give_up(&mut self) -> Vec<Pending>;
 }
 
-/// The request at a place of the schedule.
+/// The request at a position in the schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
-    /// Index of the request, for the side.
+    /// Index of the request among the side's requests.
     pub(crate) request: usize,
-    /// Number of answers that it waits for: 1, or the commands of a batch.
+    /// Number of expected answers: 1, or the number of commands in a batch.
     pub(crate) answers: usize,
 }
 
@@ -116,15 +116,15 @@ pub(crate) struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) request: usize,
-    /// Number of answers that are still missing.
+    /// Number of outstanding answers.
     pub(crate) answers: usize,
-    /// Start of its latency: when it was due, or when its turn came.
+    /// Start of its latency: the time at which it was due, or in a closed loop, the time at which it was taken.
     pub(crate) since: Instant,
-    /// When it was handed to its connection. The time limit starts here.
+    /// Time at which it was handed to its connection, from which the time limit counts.
     pub(crate) sent: Instant,
 }
 
-/// The counts of received bytes.
+/// Counters to update for received bytes.
 #[derive(Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) counts: &'a mut Counts,
@@ -133,7 +133,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) now: Instant,
 }
 
-/// The bytes violate the protocol.
+/// A protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -141,6 +141,6 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     GoOn,
-    /// The connection takes no further request. Pending requests are lost.
+    /// The connection accepts no further requests. Pending requests are lost.
     Close,
 }

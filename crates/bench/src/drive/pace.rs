@@ -1,4 +1,4 @@
-//! Settings that every kind of load has: its end, its rate, and its connections.
+//! Settings common to every kind of load: its end, its rate and its connections.
 
 use std::fmt;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub enum Reuse {
     OnePerRequest,
 }
 
-/// Why no load can have these settings, in words. `None` if one can.
+/// Returns why the settings are invalid, in words. `None` if they are valid.
 pub(crate) fn broken(
     (connections, threads): (usize, usize),
     (until, timeout): (Until, Duration),

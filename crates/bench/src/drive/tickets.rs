@@ -12,14 +12,14 @@ pub(crate) struct Tickets {
     pub(crate) step: u64,
     /// Maximum number of requests for the worker.
     pub(crate) limit: Option<u64>,
-    /// That of the whole load.
+    /// Pace of the whole load.
     pub(crate) pace: Pace,
     pub(crate) taken: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
-    /// Place among all requests of the load.
+    /// Position among all requests of the load.
     pub(super) place: u64,
     /// Time since the start of the run. Zero in a closed loop.
     pub(super) due: Duration,
@@ -34,7 +34,7 @@ impl Tickets {
         self.pace == Pace::Closed
     }
 
-    /// When the next request is due. `None` if there is none.
+    /// Returns when the next request is due, or `None` if there is none.
     pub(super) fn next_due(&self) -> Option<Duration> {
         if self.is_exhausted() { None } else { Some(self.due(self.taken)) }
     }
@@ -47,7 +47,7 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// Number of requests that were due before `end` and not taken.
+    /// Returns the number of requests that were due before `end` but not taken.
     pub(super) fn overdue(&self, end: Duration) -> u64 {
         if self.is_closed_loop() {
             return 0;

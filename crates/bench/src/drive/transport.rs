@@ -55,7 +55,7 @@ impl Transport {
         }
     }
 
-    /// Whether a read that fills less than its buffer has taken all available bytes.
+    /// Returns whether a read that fills less than its buffer has taken all available bytes.
     pub(super) fn short_read_is_last(&self) -> bool {
         self.tls.is_none()
     }
@@ -66,34 +66,34 @@ impl Transport {
         loop {
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // A missing close_notify is no problem, since the length of an answer is known.
+                // A missing close_notify does no harm, since the length of an answer is known.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 outcome => return outcome,
             }
-            // Zero is the end of the socket, which the next round reports.
+            // Zero is the end of the stream, which the next iteration reports.
             tls.read_tls(&mut self.socket)?;
             tls.process_new_packets().map_err(io::Error::other)?;
         }
     }
 
-    /// Writes plain bytes. Returns the number of bytes taken.
+    /// Writes plain bytes. Returns the number of bytes accepted.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
         let taken = tls.writer().write(bytes)?;
         let is_flushed = send(tls, &mut self.socket)?;
-        // The buffer is full, so nothing was taken: as with a socket, an event reports room.
+        // The buffer is full and accepted nothing. As with a socket, an event reports when it has room.
         if taken == 0 && !is_flushed {
             return Err(ErrorKind::WouldBlock.into());
         }
         Ok(taken)
     }
 
-    /// Lets the close discard the connection at once, so that a load with many short connections doesn't run out of ports.
+    /// Makes the close reset the connection, so that a load with many short connections doesn't run out of ports.
     pub(super) fn discard(&self) {
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
-    /// Sends the bytes that TLS holds back. Called when the socket is writable again.
+    /// Sends the bytes that TLS has buffered. Called when the socket is writable again.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             send(tls, &mut self.socket)?;

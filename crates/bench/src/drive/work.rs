@@ -39,12 +39,12 @@ pub(crate) struct Worked<S> {
     elapsed: Duration,
     /// CPU time of the threads, user and system.
     cpu: Duration,
-    /// Why no connection was ever made, if none was.
+    /// Error of a connection attempt, if none succeeded.
     pub(crate) never_reached: Option<io::Error>,
 }
 
 impl<S> Worked<S> {
-    /// Adds the results of a further round, as if it had followed this one.
+    /// Adds the results of another round, as if it followed this one.
     pub(crate) fn add(&mut self, other: Self) {
         self.sides.extend(other.sides);
         self.counts.add(&other.counts);
@@ -54,7 +54,7 @@ impl<S> Worked<S> {
         self.cpu += other.cpu;
     }
 
-    /// The result, without its names and outcomes.
+    /// Converts to a result without names and outcomes.
     pub(crate) fn into_run(self) -> Run {
         let Counts { errors, reconnects, unsent, read_bytes, written_bytes, connects, .. } = self.counts;
         Run {
@@ -156,7 +156,7 @@ impl Teller<'_> {
 struct Slices {
     /// Number of slices that each worker has reported.
     told: Vec<usize>,
-    /// Slices that some worker hasn't reported yet. The first is number `complete`.
+    /// Slices that at least one worker hasn't reported yet. The first has the number `complete`.
     open: VecDeque<Slice>,
     complete: usize,
     latencies: Latencies,
@@ -182,7 +182,7 @@ impl Slices {
     ) {
         while let Ok((worker, slice)) = receiver.recv() {
             self.take(worker, slice);
-            // The last slice waits for the end, since its length isn't known before.
+            // The last slice is closed at the end, because its length isn't known earlier.
             while self.told.iter().all(|told| *told > self.complete + 1) {
                 if observer.observe(&self.close_first(SLICE)).is_break() {
                     is_enough.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The loop of one thread: connections to one server, woken by epoll on edges.
 //!
-//! A request costs one write and its answer one read. The clock is read once per wake-up and once per read. A lasting connection allocates nothing.
+//! A request costs one write, and its answer one read. The clock is read once per wake-up and once per read. Requests on a persistent
+//! connection allocate nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,7 +22,7 @@ use super::{Arrival, Choice, Codec, Conduct, Malformed, Pending, Side, Then};
 use crate::result::Failure;
 
 const READ_BYTES: usize = 128 * 1024;
-/// Consecutive reads from one connection before the others get their turn.
+/// Maximum number of consecutive reads from one connection before the others are read.
 const READS_IN_A_ROW: usize = 16;
 const EVENTS: usize = 1024;
 const ALARM: Token = Token(usize::MAX);
@@ -44,7 +45,7 @@ pub(crate) struct Worker<S: Side> {
     line: VecDeque<usize>,
     /// Connections with a timer.
     wakes: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Connections with unread data, whose reading was suspended in favour of others.
+    /// Connections with unread data, suspended so that others are read.
     unread: Vec<usize>,
     buffer: Vec<u8>,
     start: Instant,
@@ -64,9 +65,9 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Failed(Failure),
-    /// The server said that it won't answer them, so they are sent again.
+    /// The server announced that it won't answer them, so they are sent again.
     SentAgain,
-    /// Only those that have timed out fail.
+    /// Only requests that have timed out fail.
     LateFailed,
 }
 
@@ -94,7 +95,7 @@ impl<S: Side> Worker<S> {
         })
     }
 
-    /// Opens the persistent connections, before any clock runs.
+    /// Opens the persistent connections, before the clock starts.
     pub(crate) fn open_all(&mut self) -> io::Result<Opened> {
         if self.conduct.reuse == Reuse::OnePerRequest {
             return Ok(Opened::NothingToDo);
@@ -118,7 +119,7 @@ impl<S: Side> Worker<S> {
         })
     }
 
-    /// Makes requests from `start` until the load is done, and reports each time slice when it ends.
+    /// Sends requests from `start` until the load is done, and reports each time slice when it ends.
     pub(super) fn run(&mut self, start: Instant, tell: Tell<'_>) -> io::Result<()> {
         self.begin(start);
         let mut events = Events::with_capacity(EVENTS);
@@ -177,7 +178,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Time until the next housekeeping. The alarm is set for deadlines that are more exact.
+    /// Returns the time until the next housekeeping, and sets the alarm for deadlines that must be more exact.
     fn wait(&mut self, now: Instant, housekeeping: Instant) -> io::Result<Duration> {
         if !self.unread.is_empty() {
             return Ok(Duration::ZERO);
@@ -198,7 +199,8 @@ impl<S: Side> Worker<S> {
         Some(self.start + self.conduct.until.duration()?)
     }
 
-    /// Whether the load is over. A closed loop ends with its time or its last answer; an open loop waits for the answers to all sent requests.
+    /// Returns whether the load is over. A closed loop ends with its time or its last answer; an open loop waits for
+    /// the answers to all sent requests.
     fn is_over(&self, now: Instant) -> bool {
         let is_answered = self.counts.completed == self.tickets.taken;
         let is_late = self.end().is_some_and(|end| now >= end);
@@ -210,7 +212,7 @@ impl<S: Side> Worker<S> {
         self.conduct.until.duration().map_or(0, |duration| self.tickets.overdue(duration))
     }
 
-    /// Takes a request from the schedule, if there is one now.
+    /// Takes a request from the schedule, if one is due.
     fn take(&mut self, now: Instant) -> Option<Pending> {
         if self.end().is_some_and(|end| now >= end) {
             return None;
@@ -221,7 +223,7 @@ impl<S: Side> Worker<S> {
         Some(Pending { request, answers, since, sent: now })
     }
 
-    /// Gives a connection with room a request, or puts it into the queue.
+    /// Starts requests on a connection with room, or queues the connection.
     fn offer(&mut self, at: usize, now: Instant) {
         if self.phase == Phase::Opening {
             return;
@@ -238,7 +240,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Begins as many requests as the connection takes, and sends them.
+    /// Begins as many requests as the connection has room for, and sends them.
     fn fill(&mut self, at: usize, now: Instant) {
         if self.conduct.reuse == Reuse::OnePerRequest && self.connections[at].state == State::Closed {
             return self.open_for_next(at, now);
@@ -257,7 +259,7 @@ impl<S: Side> Worker<S> {
         self.send(at);
     }
 
-    /// With one connection per request, takes the request before it opens the connection.
+    /// With one connection per request, takes the request before opening the connection.
     fn open_for_next(&mut self, at: usize, now: Instant) {
         if self.connections[at].is_resting {
             return;
@@ -331,7 +333,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Fails the request of a connection that couldn't be opened, or else the next one of the schedule.
+    /// Fails the request of a connection that couldn't be opened, or if it has none, the next scheduled request.
     fn not_opened(&mut self, at: usize, error: io::Error, failure: Failure, now: Instant) {
         self.trouble = Some(error);
         if self.phase == Phase::Running && self.connections[at].next.is_empty() {
@@ -351,7 +353,7 @@ impl<S: Side> Worker<S> {
         self.side.failed(pending);
     }
 
-    /// Drops the connection and keeps its slot.
+    /// Drops the connection, but keeps its slot.
     fn shut(&mut self, at: usize) {
         let is_discarded = S::CLOSES && self.conduct.reuse == Reuse::OnePerRequest;
         let connection = &mut self.connections[at];
@@ -362,7 +364,7 @@ impl<S: Side> Worker<S> {
         connection.codec.give_up();
     }
 
-    /// Retries later, with a delay that grows while nothing succeeds.
+    /// Retries later, with a delay that doubles with each failure, up to a limit.
     fn back_off(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
         let wait = BACKOFF_FIRST * (1 << connection.failures.min(BACKOFF_DOUBLINGS));
@@ -424,7 +426,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Continues to send when the socket is writable again. Returns whether it may be read.
+    /// Continues to send when the socket is writable again. Returns whether the socket may be read.
     fn flush(&mut self, at: usize) -> bool {
         let connection = &mut self.connections[at];
         let Some(transport) = &mut connection.transport else { return false };
@@ -438,7 +440,7 @@ impl<S: Side> Worker<S> {
         self.connections[at].transport.is_some()
     }
 
-    /// Sends as much of the output as the socket takes.
+    /// Sends as much of the output as the socket accepts.
     fn send(&mut self, at: usize) {
         let connection = &mut self.connections[at];
         let Some(transport) = &mut connection.transport else { return };
@@ -451,7 +453,7 @@ impl<S: Side> Worker<S> {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The server's last bytes before it closed may still be readable.
+                // Bytes that the server sent before it closed may still be readable.
                 Err(_) => break,
             }
         }
@@ -489,7 +491,7 @@ impl<S: Side> Worker<S> {
         self.unread.push(at);
     }
 
-    /// Handles received bytes, which are the first of the buffer.
+    /// Handles the received bytes at the start of the buffer.
     fn received(&mut self, at: usize, bytes: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
@@ -523,10 +525,10 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// The server announces that it will close: pending requests are sent again, on the next connection.
+    /// Handles the announcement of the server that it will close: pending requests are sent again on the next connection.
     fn ending(&mut self, at: usize, now: Instant) {
         if self.conduct.reuse == Reuse::OnePerRequest && !S::CLOSES {
-            // The side that closes first keeps the port in TIME_WAIT for a minute: that is left to the server.
+            // The side that closes first keeps the port in TIME_WAIT for a minute, so the server closes first.
             self.connections[at].state = State::Ending(now);
             return;
         }
@@ -538,11 +540,11 @@ impl<S: Side> Worker<S> {
         let now = Instant::now();
         let Connection { codec, answered, .. } = &mut self.connections[at];
         self.side.end(codec, &mut Arrival { counts: &mut self.counts, answered, now });
-        let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
+        let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection");
         self.over(at, error, self.rest_of_broken(at), now);
     }
 
-    /// Ends a connection. If it was never open, there is an error to report.
+    /// Ends a connection. `error` is reported if it was never open.
     fn over(&mut self, at: usize, error: impl FnOnce() -> io::Error, rest: Rest, now: Instant) {
         if !matches!(self.connections[at].state, State::Opening(_)) {
             return self.lose(at, rest, now);
@@ -552,8 +554,9 @@ impl<S: Side> Worker<S> {
         self.not_opened(at, error(), failure, now);
     }
 
-    /// Decides about the pending requests of a broken connection. A server that closes right after an answer didn't see the
-    /// request that crossed its close: that request is sent again, alone on a connection, and fails if that breaks too.
+    /// Decides the fate of the pending requests of a broken connection. A server that closes right after an answer may not
+    /// have seen the next request: that request is sent again, alone on a connection, and fails if this connection breaks
+    /// too.
     fn rest_of_broken(&self, at: usize) -> Rest {
         let connection = &self.connections[at];
         if connection.answered > 0 && connection.codec.is_between() {
@@ -563,7 +566,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Settles the requests of an open connection that is over, and opens the next one.
+    /// Settles the requests of an open connection that has ended, and opens the next one.
     fn lose(&mut self, at: usize, rest: Rest, now: Instant) {
         let connection = &mut self.connections[at];
         let mut failure = match rest {
@@ -577,7 +580,7 @@ impl<S: Side> Worker<S> {
                 Some(failure) if rest != Rest::LateFailed || is_late => self.fail(&pending, failure),
                 _ => self.connections[at].next.push_back(pending),
             }
-            // One answer was malformed. Those after it are lost with the connection.
+            // Only one answer was malformed. The later ones are lost with the connection.
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
@@ -586,7 +589,7 @@ impl<S: Side> Worker<S> {
         self.replace(at, has_served, now);
     }
 
-    /// Opens a new connection in place of one that is over.
+    /// Opens a new connection in place of one that has ended.
     fn replace(&mut self, at: usize, has_served: bool, now: Instant) {
         if self.phase == Phase::Opening || self.connections[at].is_resting {
             return;
@@ -601,7 +604,7 @@ impl<S: Side> Worker<S> {
         self.open(at, now);
     }
 
-    /// Gives up requests that have timed out.
+    /// Abandons requests that have timed out.
     fn drop_late(&mut self, now: Instant) {
         let is_late = |since: Instant| now.saturating_duration_since(since) >= self.conduct.timeout;
         let late: Vec<usize> = (0..self.connections.len())
@@ -618,7 +621,7 @@ impl<S: Side> Worker<S> {
             })
             .collect();
         for at in late {
-            let error = || io::Error::new(ErrorKind::TimedOut, "the connection was not made in time");
+            let error = || io::Error::new(ErrorKind::TimedOut, "the connection timed out");
             self.over(at, error, Rest::LateFailed, now);
         }
     }
@@ -633,11 +636,11 @@ pub(crate) enum Opened {
     NotOne(io::Error),
 }
 
-/// Whether a read that fills less than the buffer is the last.
+/// Condition that ends a series of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drained {
-    /// It is: later data makes a new event.
+    /// A read that doesn't fill the buffer: later data triggers a new event.
     AtShortRead,
-    /// Only an error is: the end of the stream was already signalled.
+    /// Only an error: the end of the stream was already signalled.
     AtError,
 }

@@ -1,4 +1,4 @@
-//! Each URL of a slow origin separately, with and without a cache, at growing concurrency.
+//! Latency of each URL of a slow origin, with and without a cache, at growing concurrency.
 //!
 //! The origin is slow like a database: it answers two queries at a time, and the others queue. Each URL gets `n` requests over `c` connections,
 //! one URL after the other: through Larder, through an application in Node.js that caches its queries in `larder kv`, and directly to the
@@ -28,13 +28,13 @@ const GRID: [Cell; 4] = [
     Cell { n: 100, c: 20, urls: 47 },
 ];
 
-/// Time of a query: a fiftieth of that of the original's database, so that all queries together take a minute.
+/// Duration of a query: a fiftieth of a query to the original's database, so that all queries together take a minute.
 const DELAY_MS: u64 = 20;
 
 /// Queries that the origin answers at the same time.
 const SLOTS: &str = "2";
 
-/// Every this many URLs, one is slow.
+/// One in this many URLs is slow.
 const SLOW_EVERY: usize = 7;
 
 /// Factor by which a slow URL is slower.
@@ -90,12 +90,12 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 
 fn description(package: Option<&Path>) -> String {
     let application = if package.is_some() {
-        "cache-aside: an application in Node.js asks it, and keeps the answers on larder kv by cacheAside of @larder/undici-cache"
+        "cache-aside: an application in Node.js queries it, and stores the answers in larder kv with cacheAside of @larder/undici-cache"
     } else {
         "cache-aside in Node.js is left out, because npm/undici-cache isn't built here: npm ci && npm run build"
     };
     format!(
-        "For each URL n requests over c connections. The origin answers {SLOTS} queries at a time, and the others queue; a query \
+        "Each URL gets n requests over c connections. The origin answers {SLOTS} queries at a time, and the others queue; a query \
          takes {DELAY_MS} ms, for every {SLOW_EVERY}th URL {SLOW_FACTOR} times as long. with cache: Larder in front of it (warm); {application}; \
          without cache: the origin itself."
     )
@@ -114,7 +114,7 @@ fn package() -> Option<PathBuf> {
     })
 }
 
-/// Starts the application. Its store has to live as long as it does.
+/// Starts the application. Its store must run as long as it does.
 fn add_application(
     stage: &mut Stage<'_>,
     package: &Path,
@@ -182,7 +182,7 @@ fn chart(measured: &Measured<'_>) -> Chart {
     Chart::linear(&format!("urls-n{}-c{}", cell.n, cell.c), &title, ("URL", "Time (ms)"), series)
 }
 
-/// The part of the run's name after that of the cell.
+/// The part of the run's name after the name of the cell.
 fn way_of(run: &Run) -> &str {
     run.name.split_once(", ").map_or(&*run.name, |(_, way)| way)
 }
@@ -204,7 +204,8 @@ fn saved(all: &[Measured<'_>], way: usize) -> Vec<(usize, f64)> {
     all.iter().map(|measured| (measured.cell.c, saved(measured))).collect()
 }
 
-/// Judges all URLs together by the origin's exact count. A verdict per URL would rest on a few requests, which a busy machine delays.
+/// Judges all URLs together by the origin's exact count. A verdict per URL would rest on the latency of a few requests, which a busy
+/// machine delays.
 fn from_cache(run: &Run, forwarded: u64) -> Expectation {
     Expectation {
         what: format!("{}: no request reaches the origin", run.name),
@@ -213,7 +214,7 @@ fn from_cache(run: &Run, forwarded: u64) -> Expectation {
     }
 }
 
-/// The ratio of the two means depends on the machine; the saved time depends on the queries that wait.
+/// Compares the saved time, which depends on the queries in the queue. The ratio of the means depends on the machine.
 fn saves_more(name: &str, saved: &[(usize, f64)]) -> Expectation {
     Expectation {
         what: format!("{name}: the more connections, the more time is saved per request"),

@@ -1,7 +1,7 @@
 //! Many clients, one slow URL that expires every few seconds: the number of requests that reach the origin.
 //!
 //! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. Without collapsing, each expiry lets
-//! through all requests of half a second; with it, one.
+//! all requests of half a second through to the origin; with collapsing, one.
 
 use std::time::Duration;
 
@@ -61,11 +61,11 @@ fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, Experim
     Ok(Variant { name, run, origin: sampler.finish() })
 }
 
-/// Long enough for some expiries.
+/// Duration of the load: long enough for several expiries.
 const DURATION: Duration = Duration::from_secs(60);
 
 const DESCRIPTION: &str = "500 requests per second to one URL. The origin takes 500 ms and allows 5 s of freshness. \
-    off: every request that finds the stored response stale goes to the origin. process: one of them does, the \
+    off: every request that finds the stored response stale goes to the origin. process: one of them does; the \
     others wait for its response.";
 
 fn expectations(variants: &[Variant]) -> Vec<Expectation> {
@@ -76,7 +76,7 @@ fn expectations(variants: &[Variant]) -> Vec<Expectation> {
     expectations
 }
 
-/// Ten cycles of 5 s of freshness and half a second without. In fewer, the cold start weighs too much.
+/// Ten cycles of 5 s of freshness and half a second without. With fewer, the cold start weighs too much.
 const CYCLES_S: f64 = 55.0;
 
 fn cache_cuts(variant: &Variant) -> Expectation {

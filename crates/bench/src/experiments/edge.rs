@@ -1,7 +1,7 @@
 //! One small cached answer, from five kinds of servers: `ab -n 10000 -c 512` on `/cacheable`.
 //!
-//! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node ask Redis for every
-//! request. Measured with and without keep-alive, in several alternating rounds.
+//! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node query Redis for
+//! every request. Measured with and without keep-alive, in several alternating rounds.
 
 use std::io;
 use std::path::Path;
@@ -40,8 +40,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     Ok(Findings {
         title: "Edge cache",
         description: format!(
-            "{REQUESTS} requests over {CONNECTIONS} connections to one URL with an answer of {} bytes; the middle of \
-             {ROUNDS} rounds. Larder and nginx with a shared dictionary have it in their own memory, the others read \
+            "{REQUESTS} requests over {CONNECTIONS} connections to one URL with an answer of {} bytes; the median of \
+             {ROUNDS} rounds. Larder and nginx with a shared dictionary have it in their own memory; the others read \
              Redis for every request. One worker each, puma two with up to 32 threads.{}",
             ANSWER.len(),
             left_out(&missing)
@@ -57,7 +57,7 @@ struct Field {
     contestants: Vec<Contestant>,
     /// Programs that this machine lacks, and how to install them.
     missing: Vec<String>,
-    /// Servers that the contestants use, which are stopped after them.
+    /// Servers that the contestants depend on, which are stopped after them.
     _behind: Vec<Server>,
 }
 
@@ -166,7 +166,7 @@ fn node(stage: &mut Stage<'_>, redis: &Server) -> Result<Server, ExperimentError
 }
 
 impl Contestant {
-    /// For Larder, the mock origin has a resource of the answer's size. The others have one URL.
+    /// Returns the URL. Larder requests a resource of the answer's size from the mock origin; the others have one URL.
     fn url(&self) -> String {
         match self.name {
             "larder" => self.server.url(&format!("/bytes/{}?cc=max-age=3600", ANSWER.len())),
@@ -217,8 +217,8 @@ fn ahead_of_all(runs: &[Run]) -> Expectation {
     let best = runs[1..].iter().max_by(|one, other| one.requests_per_s.total_cmp(&other.requests_per_s));
     let (rate, name) = best.map_or((0.0, "nobody"), |run| (run.requests_per_s, run.name.as_str()));
     Expectation {
-        what: format!("{}: more requests per second than every other", runs[0].name),
-        measured: format!("{:.0}, and the best other {rate:.0} ({name})", runs[0].requests_per_s),
+        what: format!("{}: more requests per second than any other server", runs[0].name),
+        measured: format!("{:.0}; the best other server: {rate:.0} ({name})", runs[0].requests_per_s),
         holds: runs[0].requests_per_s > rate,
     }
 }

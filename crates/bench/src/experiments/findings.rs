@@ -8,7 +8,7 @@ use crate::resp::RespError;
 use crate::result::{Chart, Expectation, Run};
 use crate::server::ServerError;
 
-/// Why an experiment has no result.
+/// Errors of an experiment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
@@ -17,7 +17,7 @@ pub enum ExperimentError {
     Missing { program: String, package: String },
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// A file of the experiment can't be made.
+    /// A file of the experiment can't be created.
     #[error(transparent)]
     Peer(#[from] PeerError),
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub(super) struct Findings {
     pub(super) expectations: Vec<Expectation>,
 }
 
-/// Expects that every request of a run was answered.
+/// The expectation that every request of a run was answered.
 pub(super) fn all_answered(run: &Run) -> Expectation {
     let errors = run.errors.total();
     Expectation {

@@ -1,9 +1,9 @@
 //! The suites of poor-man-s-cache: set all keys, get all, delete all, then SET, GET and GET of a missing key in turn, which count as
 //! three. They run one command at a time and in batches, on Larder with both of its protocols, and on Redis.
 //!
-//! The published figures are shown beside ours, but come from other machines and other clients. The original test has one process
-//! per connection, and rests between the suites. Here one thread has all connections and never rests, so the generator rather
-//! than the server may limit a rate. The server's cost says more.
+//! The published figures are shown next to ours, but come from other machines and other clients. The original test has one
+//! process per connection, and pauses between the suites. Here one thread has all connections and never pauses, so the generator
+//! rather than the server may limit a rate. The server's cost is more meaningful.
 
 use super::findings::{ExperimentError, Findings};
 use super::stage::{Server, Stage};
@@ -16,9 +16,9 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let servers = stores.into_iter().map(start).collect::<Result<Vec<_>, ExperimentError>>()?;
     let mut findings = Findings {
         title: "The suites of poor-man-s-cache",
-        description: "Keys and values of key{i} and value{i} size; rates are the client's, by the clock, the time of client and server, and a \
-                      workflow counts as three. Published figures are of other machines with 96 processes, \
-                      and are judged as ratios to Redis here."
+        description: "Keys and values are as long as key{i} and value{i}. Rates are measured by the client, so they include its own time; a \
+                      workflow counts as three requests. The published figures come from other machines with 96 \
+                      processes, so they are judged as ratios to Redis on this machine."
             .to_owned(),
         runs: Vec::new(),
         charts: Vec::new(),

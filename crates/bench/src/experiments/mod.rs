@@ -76,8 +76,8 @@ impl Experiment {
     /// Runs the experiment.
     ///
     /// # Errors
-    /// Returns an error if a server isn't installed or doesn't start, or if a load can't be made. A failed expectation isn't an error: the
-    /// report has it.
+    /// Returns an error if a server isn't installed or doesn't start, or if a load can't be made. A failed expectation isn't an error: it
+    /// is part of the report.
     pub fn run(self, settings: &Settings) -> Result<Report, ExperimentError> {
         let begun = Report::begin();
         let Findings { title, description, runs, charts, expectations } =

@@ -20,7 +20,7 @@ pub(super) struct Sampler<R> {
 }
 
 impl<R: FnMut() -> Option<u64>> Sampler<R> {
-    /// Takes the first sample. If `read` returns `None`, the second has no sample.
+    /// Takes the first sample. If `read` returns `None`, that second has no sample.
     pub(super) fn start(read: R) -> Self {
         let mut sampler = Self { read, begin: Instant::now(), samples: Vec::new(), seconds: 0 };
         sampler.sample();
@@ -70,7 +70,7 @@ pub(super) fn rate_series(name: &str, samples: &[Sample]) -> Series {
     Series { name: name.to_owned(), points: points.collect() }
 }
 
-/// Answers to the clients of a run, per second over time: as coarse as the samples of an origin.
+/// Answers to the clients of a run per second over time, at the resolution of the samples of an origin.
 pub(super) fn client_series(name: &str, run: &Run) -> Series {
     let seconds = run.intervals.chunk_by(|one, next| one.at_s.floor() == next.at_s.floor());
     let point = |second: &[Interval]| {

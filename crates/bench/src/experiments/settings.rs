@@ -10,7 +10,7 @@ use crate::progress::Style;
 pub struct Settings {
     /// The binary to measure, which is also the mock origin.
     pub larder: PathBuf,
-    /// Duration of each load, in timed experiments. `None` for the time that the experiment needs.
+    /// Duration of each load, in timed experiments. `None` for the experiment's default.
     pub duration: Option<Duration>,
     /// Requests of each load, in experiments with a fixed number of requests.
     pub requests: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Settings {
     pub connections: Option<usize>,
     /// The suites of the experiment `kv`. `None` for all.
     pub way: Option<Way>,
-    /// Its commands per batch. `None` for the size of the published figures.
+    /// Commands per batch of the experiment `kv`. `None` for the size of the published figures.
     pub batch: Option<usize>,
     pub progress: Style,
 }

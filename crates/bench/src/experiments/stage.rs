@@ -25,7 +25,7 @@ use super::settings::Settings;
 pub(super) struct Stage<'a> {
     pub(super) settings: &'a Settings,
     folder: TempDir,
-    /// Number of servers so far, which names their folders.
+    /// Number of servers so far, used for the names of their folders.
     servers: usize,
 }
 
@@ -46,16 +46,16 @@ impl Server {
 impl<'a> Stage<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, ExperimentError> {
         let folder =
-            tempfile::tempdir().map_err(|source| io_error("a temporary folder can't be made", source))?;
+            tempfile::tempdir().map_err(|source| io_error("can't create a temporary folder", source))?;
         Ok(Self { settings, folder, servers: 0 })
     }
 
-    /// Duration of a load, unless the user chose another.
+    /// Returns the duration of a load: the chosen one, or else the usual one.
     pub(super) fn duration(&self, usual: Duration) -> Duration {
         self.settings.duration.unwrap_or(usual)
     }
 
-    /// Number of requests of a load, unless the user chose another.
+    /// Returns the number of requests of a load: the chosen one, or else the usual one.
     pub(super) fn requests(&self, usual: u64) -> u64 {
         self.settings.requests.unwrap_or(usual)
     }
@@ -91,7 +91,7 @@ impl<'a> Stage<'a> {
             "listen = [\"{address}\"]\n{tables}\n[admin]\nlisten = \"{admin}\"\n[log]\nlevel = \"warn\"\n[limits]\nconnections_max = 20000\n\
              [[site]]\nname = \"experiment\"\norigin = \"{url}\"\n{site}\n"
         );
-        fs::write(&file, text).map_err(|source| io_error("the configuration can't be written", source))?;
+        fs::write(&file, text).map_err(|source| io_error("can't write the configuration", source))?;
         let mut command = Command::new(&self.settings.larder);
         command.arg("serve").arg("--config").arg(&file);
         Ok(Server { admin: Some(admin), ..self.start(command, address)? })
@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
     pub(super) fn new_folder(&mut self) -> Result<PathBuf, ExperimentError> {
         self.servers += 1;
         let folder = self.folder.path().join(format!("server-{}", self.servers));
-        fs::create_dir(&folder).map_err(|source| io_error("a folder can't be made", source))?;
+        fs::create_dir(&folder).map_err(|source| io_error("can't create a folder", source))?;
         Ok(folder)
     }
 
@@ -156,7 +156,7 @@ pub(super) fn origin_requests(origin: SocketAddr) -> Result<u64, ExperimentError
 }
 
 fn uncounted(source: io::Error) -> ExperimentError {
-    io_error("the origin does not tell its counts", source)
+    io_error("can't read the counters of the origin", source)
 }
 
 /// The sum of a metric over all labels.
@@ -201,8 +201,7 @@ pub(super) fn write_filled(
 ) -> Result<(), ExperimentError> {
     let mut filling = Values::default();
     values.iter().for_each(|(name, value)| filling.set(name, *value));
-    fs::write(file, filling.fill(template)?)
-        .map_err(|source| io_error("a configuration can't be written", source))
+    fs::write(file, filling.fill(template)?).map_err(|source| io_error("can't write a configuration", source))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Stores, which applications use and gateways share.
+//! Stores that applications use and gateways share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::resp::Protocol;
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, free_address, io_error, metric, program};
 
-/// The same at all gateways, since it is part of the cache key.
+/// Host of all requests: the same at all gateways, since it is part of the cache key.
 pub(super) const HOST: &str = "shop.test";
 
 /// One worker, and enough memory for everything that an experiment stores.
@@ -80,7 +80,7 @@ pub(super) fn shared(store: SocketAddr) -> String {
     format!("[store]\nremote = \"redis://{store}/0\"")
 }
 
-/// Waits until all gateways know each other. Until then, each is a cache of its own.
+/// Waits until all gateways know each other. Until then, each is a separate cache.
 pub(super) fn are_one(gateways: &[Server]) -> Result<(), ExperimentError> {
     let all = gateways.len() as u64;
     gateways.iter().try_for_each(|gateway| until(gateway, "larder_tier_instances", all))

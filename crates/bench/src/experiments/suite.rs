@@ -16,7 +16,7 @@ pub(super) struct Suite {
     published: Published,
 }
 
-/// Requests per second of poor-man-s-cache and of Redis on one machine, which isn't this one.
+/// Requests per second of poor-man-s-cache and of Redis on the same machine, but not on this one.
 #[derive(Clone, Copy, Debug)]
 struct Published {
     per_s: f64,
@@ -30,7 +30,7 @@ const fn published(per_s: f64, redis_per_s: f64) -> Published {
     Published { per_s, redis_per_s }
 }
 
-/// The rate of a shorter run is random.
+/// Minimum duration for a verdict: the rate of a shorter run is random.
 const JUDGED_FROM_S: f64 = 0.5;
 
 /// The order matters: keys are set before they are read and deleted, and no key is deleted twice.
@@ -88,7 +88,7 @@ impl Suite {
             values: Values::OfKey,
             keys,
             choice: Choice::InTurn,
-            // The suite before has set them: a GET has to hit, and a DEL has to find its key.
+            // The previous suite has set them: a GET must hit, and a DEL must find its key.
             preload: match self.workload {
                 Workload::Get | Workload::Del => Preload::AllKeys,
                 Workload::Set | Workload::Workflow => Preload::Nothing,
@@ -102,15 +102,15 @@ impl Suite {
     }
 }
 
-/// Compares Larder's speed relative to Redis with that of poor-man-s-cache on its own machine. The better of two ratios counts, that of
-/// the rates and that of the server's cost per request: if the load takes longer than the server, all servers are as fast as the load.
+/// Compares Larder's speed relative to Redis with that of poor-man-s-cache on its own machine. The better of two ratios counts: of the
+/// rates, or of the server's cost per request. If the generator is slower than the servers, their rates are the same.
 pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectation {
-    let rates = format!("{:.0}/s beside Redis's {:.0}/s", larder.requests_per_s, redis.requests_per_s);
+    let rates = format!("{:.0}/s against Redis's {:.0}/s", larder.requests_per_s, redis.requests_per_s);
     let has_failed = larder.errors.total() + redis.errors.total() > 0;
     let Published { per_s, redis_per_s } = suite.published;
     let least = per_s / redis_per_s;
     let what = format!(
-        "{}: at least {least:.2} times as fast as Redis (published: {per_s:.0}/s beside Redis's {redis_per_s:.0}/s)",
+        "{}: at least {least:.2} times as fast as Redis (published: {per_s:.0}/s against Redis's {redis_per_s:.0}/s)",
         larder.name
     );
     let by_rate = larder.requests_per_s / redis.requests_per_s;
@@ -123,7 +123,7 @@ pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectat
     if has_failed {
         return expectation;
     }
-    // The option -n makes it longer.
+    // `-n` lengthens the run.
     expectation.judged_from(JUDGED_FROM_S, larder.elapsed_s.min(redis.elapsed_s))
 }
 
@@ -139,7 +139,7 @@ pub(super) fn told(run: &Run) -> Expectation {
     let us = run.server.and_then(|server| server.process_cpu_us_per_request).filter(|us| *us > 0.0);
     if let Some(us) = us {
         let cores = us * GOAL_PER_S / 1e6;
-        measured.push_str(&format!("; at {us:.2} µs of the server each, {cores:.1} cores for 10 M/s"));
+        measured.push_str(&format!("; at {us:.2} µs of the server each, 10 M/s need {cores:.1} cores"));
     }
     Expectation { what: run.name.clone(), measured, holds: errors == 0 && run.requests > 0 }
 }

@@ -2,7 +2,7 @@
 
 use crate::drive::Malformed;
 
-/// Maximum size of trailers and chunk extensions of a body. A larger size is taken for an attack.
+/// Maximum size of trailers and chunk extensions of a body. A larger size is treated as an attack.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ enum At {
 }
 
 impl Chunks {
-    /// Reads on. Returns the number of bytes used, and whether they end the body.
+    /// Reads further input. Returns the number of bytes used, and whether they end the body.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), Malformed> {
         let mut used = 0;
         while let Some(&byte) = input.get(used) {
@@ -68,7 +68,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Counts a byte without meaning here. The state doesn't change.
+    /// Counts a byte that has no meaning in this state, and keeps the state.
     fn extra(&mut self) -> Result<At, Malformed> {
         self.extra_bytes += 1;
         if self.extra_bytes > EXTRA_BYTES_MAX {

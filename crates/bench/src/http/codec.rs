@@ -10,7 +10,7 @@ pub(crate) trait HttpCodec: Codec {
     /// Parses received bytes, and appends any reply that the protocol requires to the output.
     fn receive(&mut self, input: &[u8], sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<Then, Malformed>;
 
-    /// The server ended the connection, which may also end an answer.
+    /// Handles the end of the connection by the server, which may also complete an answer.
     fn end(&mut self, _sink: &mut dyn Sink) {}
 }
 
@@ -18,7 +18,7 @@ pub(crate) trait HttpCodec: Codec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Status(u16),
-    /// The server reset this request alone, and kept the connection (HTTP/2).
+    /// The server reset only this request, and kept the connection (HTTP/2).
     Reset,
 }
 
@@ -26,6 +26,6 @@ pub(crate) enum Answer {
 pub(crate) trait Sink {
     fn answered(&mut self, pending: Pending, answer: Answer);
 
-    /// The first byte of a response has arrived, possibly of an interim one.
+    /// Handles the first byte of a response, possibly of an interim one.
     fn first_byte(&mut self, pending: Pending);
 }

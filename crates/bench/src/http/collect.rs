@@ -16,14 +16,15 @@ use crate::result::{Interval, Outcome, Run};
 ///
 /// # Errors
 ///
-/// Returns [`LoadError`] for settings that no load can follow, and for a server that was never reached. Later failures are counted in the run.
+/// Returns [`LoadError`] for invalid settings, and for a server that was never reached. Later failures are counted in the run.
 pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadError> {
     let plan = Plan::of(load)?;
     Ok(named(measure(&plan, load, observer)?, &plan, load))
 }
 
-/// Runs the loads of several sides in rounds, so that changes on the machine affect all sides: each side once, in reverse order
-/// every other time. Returns one run per side, the sum of its rounds. The observer sees all loads, one after the other.
+/// Runs the loads of several sides in rounds, so that changes on the machine affect all sides. A round runs each side once;
+/// every other round reverses the order. Returns one run per side, the sum of its rounds. The observer sees all loads, one
+/// after the other.
 ///
 /// # Errors
 ///

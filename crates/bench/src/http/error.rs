@@ -37,13 +37,13 @@ pub enum LoadError {
         #[source]
         source: io::Error,
     },
-    /// The TLS settings don't fit together.
+    /// The TLS settings are inconsistent.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
     /// The load was ended before each side had a round.
     #[error("the load was ended before each side had its turn")]
     Ended,
-    /// The system refused a resource of the loop: sockets, epoll, a timer, a thread.
-    #[error("the system does not let the load run")]
+    /// The system refused a socket, epoll, a timer or a thread.
+    #[error("the system refused a resource for the load")]
     System(#[from] io::Error),
 }

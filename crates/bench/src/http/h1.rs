@@ -13,7 +13,8 @@ pub(super) struct H1 {
     depth: usize,
     waiting: VecDeque<(Pending, Body)>,
     reader: ResponseReader,
-    /// Whether the first byte of the oldest request's response was reported. An interim response is not reported again.
+    /// Whether the first byte of the response to the oldest request was reported: once, even if an interim response
+    /// precedes it.
     is_first_byte_told: bool,
 }
 

@@ -1,8 +1,8 @@
 //! HTTP/2 on one connection, with the crate `h2` over bytes in memory.
 //!
-//! The crate is asynchronous and needs a socket. It gets a [`Pipe`], and is polled when bytes have arrived or requests are to be
-//! sent, so the worker's loop needs no runtime. Windows are as large as possible, server push is refused, and the header table
-//! for responses has size 0, so that a response costs the generator little.
+//! The crate is asynchronous and needs a socket. It gets a [`Pipe`] instead, and is polled when bytes arrive or requests are to
+//! be sent, so the worker's loop needs no runtime. Windows are as large as possible, server push is refused, and the header
+//! table for responses has size 0, so that a response costs the generator little.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use super::prepare::Prepared;
 use crate::drive::{Codec, Malformed, Pending, Then};
 
 const WINDOW_MAX: u32 = (1 << 31) - 1;
-const MALFORMED: Malformed = Malformed("bytes that are no HTTP/2");
+const MALFORMED: Malformed = Malformed("bytes that aren't HTTP/2");
 
 #[derive(Debug)]
 pub(super) struct H2 {
@@ -31,7 +31,7 @@ pub(super) struct H2 {
     pipe: Pipe,
     session: Option<Session>,
     exchanges: FuturesUnordered<Exchange>,
-    /// Requests that the connection didn't take, or whose server sent GOAWAY.
+    /// Requests that the connection refused, or that failed without a reset, such as after GOAWAY.
     left: Vec<Pending>,
     woken: Arc<Woken>,
     has_heard: bool,
@@ -60,7 +60,7 @@ impl H2 {
         }
     }
 
-    /// Polls the crate with the received bytes until it makes no more progress.
+    /// Polls the crate with the received bytes until it makes no further progress.
     fn advance(&mut self, sink: &mut dyn Sink) {
         let waker = Waker::from(Arc::clone(&self.woken));
         let cx = &mut Context::from_waker(&waker);
@@ -240,7 +240,7 @@ impl Wake for Woken {
     }
 }
 
-/// Bytes from the socket, and bytes for it.
+/// Bytes from the socket and for the socket.
 #[derive(Clone, Debug, Default)]
 struct Pipe(Arc<Mutex<PipeBytes>>);
 

@@ -13,7 +13,7 @@ use super::LoadError;
 /// A load on an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
-    /// At least one target. All are of one server.
+    /// At least one target, all on one server.
     pub targets: Vec<Target>,
     pub order: Order,
     pub protocol: Protocol,
@@ -25,9 +25,9 @@ pub struct HttpLoad {
     pub reuse: Reuse,
     pub pace: Pace,
     pub until: Until,
-    /// The same load before the measured one. Its figures are dropped, its connections closed.
+    /// The same load before the measured one. Its figures are dropped and its connections closed.
     pub warm_up: Option<Until>,
-    /// A request without a whole answer after this time is given up, with its connection.
+    /// Time limit for a complete answer, after which the request and its connection are abandoned.
     pub timeout: Duration,
     /// Random pause of a connection before each request. Only with [`Pace::Closed`].
     pub think: Option<RangeInclusive<Duration>>,
@@ -37,7 +37,7 @@ pub struct HttpLoad {
 }
 
 impl HttpLoad {
-    /// Creates a closed loop on one connection for ten seconds. Callers change the fields from here.
+    /// Creates a closed loop on one connection for ten seconds. Callers then change its fields.
     #[must_use]
     pub fn of(targets: Vec<Target>) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl HttpLoad {
     }
 }
 
-/// A request, which is made repeatedly.
+/// A request that is sent repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     pub url: Url,
@@ -76,7 +76,7 @@ pub struct Target {
     /// Sent after `Host` and before `Content-Length`. A `Host` here replaces that of the URL.
     pub fields: Vec<(String, String)>,
     pub body: Bytes,
-    /// Expected status; another one is a wrong answer. `None` accepts any status.
+    /// Expected status; any other is a wrong answer. `None` accepts any status.
     pub status: Option<u16>,
 }
 
@@ -143,7 +143,7 @@ impl Url {
         let scheme = match uri.scheme_str() {
             Some("http") => Scheme::Http,
             Some("https") => Scheme::Https,
-            Some(other) => return Err(bad(format!("its scheme is {other}; http and https are known"))),
+            Some(other) => return Err(bad(format!("its scheme is {other}; expected http or https"))),
             None => return Err(bad("it must begin with http:// or https://".into())),
         };
         let authority = uri.authority().ok_or_else(|| bad("it names no host".into()))?;
@@ -215,10 +215,10 @@ pub struct TlsSettings {
 /// Accepted certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those issued by the system's authorities.
+    /// Certificates issued by the system's authorities.
     #[default]
     System,
-    /// Those issued by the authorities in this PEM file.
+    /// Certificates issued by the authorities in this PEM file.
     File(PathBuf),
     /// All certificates. For test servers.
     Anyone,
@@ -235,6 +235,6 @@ pub enum Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     Total,
-    /// Figures of each URL in addition, which take about 30 KiB per URL and thread.
+    /// The totals and the figures of each URL, which take about 30 KiB per URL and thread.
     PerUrl,
 }

@@ -51,7 +51,7 @@ impl Plan {
         }))
     }
 
-    /// The request at a place of the schedule.
+    /// Returns the request at a position in the schedule.
     pub(super) fn request_at(&self, place: u64) -> usize {
         let places = self.sequence.len() as u64;
         let place = match self.order {
@@ -61,7 +61,7 @@ impl Plan {
         self.sequence[usize::try_from(place).expect("less than the length of a slice")]
     }
 
-    /// The part of one thread.
+    /// Returns the part of one thread.
     pub(super) fn part(&self, load: &HttpLoad, until: Until, thread: usize) -> (Conduct, Tickets) {
         let (share, rest) = (load.connections / load.threads, load.connections % load.threads);
         let conduct = Conduct {
@@ -123,7 +123,7 @@ impl Figures {
     }
 }
 
-/// The first address of the host that accepts connections. A single address isn't tried.
+/// Returns the first address of the host that accepts connections. A single address is not tried.
 fn resolve(url: &Url, timeout: Duration) -> Result<SocketAddr, LoadError> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
     let resolved = |source| LoadError::Resolve { host: host.into(), source };
@@ -143,7 +143,7 @@ fn resolve(url: &Url, timeout: Duration) -> Result<SocketAddr, LoadError> {
     Err(LoadError::Unreachable { address: format!("{host}:{}", url.port), source: last })
 }
 
-/// Refuses settings that no run could follow.
+/// Refuses invalid settings.
 fn check(load: &HttpLoad) -> Result<(), LoadError> {
     let depth = load.protocol.depth();
     let is_h2 = matches!(load.protocol, Protocol::Http2 { .. });

@@ -14,7 +14,7 @@ pub(super) struct Prepared {
     pub(super) payload: bytes::Bytes,
     /// Whether the answer has a body.
     pub(super) body: Body,
-    /// The expected status, if only one is right.
+    /// The expected status. `None` accepts any.
     pub(super) status: Option<u16>,
     /// Index of its figures.
     pub(super) figure: usize,
@@ -95,7 +95,7 @@ fn check(target: &Target) -> Result<(), LoadError> {
         return wrong(format!("{:?} isn't a method", target.method));
     }
     if target.method == "CONNECT" {
-        return wrong("CONNECT asks for a tunnel, which is not measured".into());
+        return wrong("CONNECT opens a tunnel, which can't be measured".into());
     }
     for (name, value) in &target.fields {
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
@@ -105,7 +105,7 @@ fn check(target: &Target) -> Result<(), LoadError> {
             return wrong(format!("{value:?} isn't a value of the field {name}"));
         }
         if ["transfer-encoding", "connection", "upgrade", "expect"].contains(&&*name.to_ascii_lowercase()) {
-            return wrong(format!("the field {name} is the load's own: it would change the framing"));
+            return wrong(format!("the field {name} is set by the load, because it determines the framing"));
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use crate::drive::{Malformed, Then};
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 128;
 
-/// Result of a whole response.
+/// Result of a complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub(super) status: u16,
@@ -59,12 +59,13 @@ impl ResponseReader {
         Self { state: State::Head, partial_head: Vec::new(), response }
     }
 
-    /// Whether no part of a response was read since the last whole one.
+    /// Returns whether no part of a response has been read since the last complete one.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.state, State::Head) && self.partial_head.is_empty()
     }
 
-    /// Reads on. Returns the number of input bytes used, and the response that they completed. Without a response, all of the input was used.
+    /// Reads further input. Returns the number of bytes used, and the response that they complete. Without a response, all of the input was
+    /// used.
     pub(super) fn read(&mut self, input: &[u8], body: Body) -> Result<(usize, Option<Response>), Malformed> {
         let mut used = 0;
         loop {
@@ -97,7 +98,7 @@ impl ResponseReader {
         }
     }
 
-    /// Handles the end of the connection, which completes a response whose length only it determines.
+    /// Handles the end of the connection, which completes a response that has no other delimiter.
     pub(super) fn end(&mut self) -> Option<Response> {
         matches!(self.state, State::UntilClose).then(|| self.finish())
     }
@@ -151,7 +152,7 @@ fn parse(input: &[u8], body: Body) -> Result<Option<Head>, Malformed> {
     };
     let status = parsed.code.expect("a complete head has a status");
     if status == 101 {
-        return Err(Malformed("a change of protocol that was not asked for"));
+        return Err(Malformed("an unrequested switch of protocols"));
     }
     let mut framing = Framing::new(parsed.version == Some(1));
     for field in parsed.headers.iter() {
@@ -173,7 +174,7 @@ struct Framing {
 enum Transfer {
     Plain,
     Chunked,
-    /// A transfer coding whose end only the end of the connection shows.
+    /// A transfer coding that ends only with the connection.
     Other,
 }
 
@@ -184,7 +185,7 @@ impl Framing {
     }
 
     fn take(&mut self, field: &Header<'_>) -> Result<(), Malformed> {
-        // The length of the name separates most fields from the relevant ones.
+        // The length of the name rules out most irrelevant fields.
         match field.name.len() {
             10 if field.name.eq_ignore_ascii_case("connection") => self.connection(field.value),
             14 if field.name.eq_ignore_ascii_case("content-length") => self.length(field.value)?,

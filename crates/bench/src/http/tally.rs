@@ -8,7 +8,7 @@ use super::load::Detail;
 use super::prepare::Prepared;
 use crate::result::{Latencies, UrlFigures};
 
-/// Counts of a worker, besides those that every kind of load has.
+/// Counts of a worker, in addition to those of every kind of load.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) statuses: Vec<u64>,
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// The latencies of one URL, to two digits. Takes only as much memory as the range of its latencies needs.
+/// The latencies of one URL, to two significant digits. Uses only the memory that their range requires.
 #[derive(Clone, Debug)]
 pub(super) struct UrlTally {
     errors: u64,

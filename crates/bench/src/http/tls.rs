@@ -25,7 +25,7 @@ impl Tls {
         let name = settings.server_name.as_deref().unwrap_or(host);
         let name = name.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| LoadError::Settings(format!("{name:?} is no name for a TLS server")))?;
+            .map_err(|_| LoadError::Settings(format!("{name:?} isn't a valid TLS server name")))?;
         let provider = Arc::new(ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;

@@ -30,7 +30,7 @@ impl NullHttp {
     ///
     /// # Errors
     ///
-    /// Returns an error if the address is in use, or the system refuses.
+    /// Returns an error if the address is in use or can't be bound.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
         let scripts = vec![Script::of(&self.response())];
         let answers = Answers { count: heads_ended, choose: |_| Some(0), scripts };

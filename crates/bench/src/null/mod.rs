@@ -1,7 +1,7 @@
 //! The smallest servers that the kernel allows: epoll, read, count, write prepared answers. Their cost is the lower bound for any
 //! server on the same machine; the difference is the other server's own work.
 //!
-//! They parse no requests. [`NullHttp`] counts the ends of request heads, [`NullResp`] counts bytes that occur neither in keys nor in values of
+//! They parse no requests. [`NullHttp`] counts the ends of request heads, [`NullResp`] counts a byte that occurs in no key and no value of
 //! a load.
 
 mod http;
@@ -43,7 +43,7 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// Returns an error if the system refuses the wake-up.
+    /// Returns an error if the server can't be woken up.
     pub fn stop(&self) -> io::Result<()> {
         self.0.wake()
     }
@@ -76,10 +76,10 @@ impl Script {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// The last bytes read, if they matter for the next ones.
+    /// The last bytes read, if counting in the next ones needs them.
     tail: Vec<u8>,
     script: Option<usize>,
-    /// Requests without a complete answer, and the bytes written of the first of these answers.
+    /// Requests without a complete answer; `written` is the number of bytes written of the first missing answer.
     owed: usize,
     written: usize,
     /// Whether a request was counted.
@@ -89,7 +89,7 @@ struct Connection {
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 256 << 10;
-/// More than the commands of any batch.
+/// Maximum number of answers in a script: more than the commands of any batch.
 const ANSWERS_MAX: usize = 3072;
 const SCRIPT_BYTES: usize = 1 << 20;
 
@@ -147,7 +147,7 @@ impl NullServer {
     }
 
     fn accept(&mut self) -> io::Result<()> {
-        // Other errors come from a client that left before it was accepted, or from a limit that other processes may free.
+        // Other errors come from a client that disconnected before it was accepted, or from a resource that other processes may free.
         while let Ok((mut stream, _)) = self.listener.accept() {
             stream.set_nodelay(true)?;
             let entry = self.connections.vacant_entry();
@@ -185,7 +185,7 @@ impl NullServer {
 }
 
 impl Connection {
-    /// Reads and writes until there is no more to read, or the socket takes no more.
+    /// Reads and writes until the socket has no more data, or accepts no more.
     fn attend(&mut self, answers: &Answers, buffer: &mut [u8], event: &Event) -> io::Result<()> {
         while self.write(answers)? {
             let bytes = match self.stream.read(buffer) {

@@ -1,6 +1,6 @@
-//! Replies to the commands of a load. The server stores and parses nothing: a command is a `*`, which occurs neither in keys nor in
-//! values of a load. So its replies are right only for [`Values::Fixed`], and each connection has to send one kind of command, which
-//! the first one shows.
+//! Replies to the commands of a load. The server stores and parses nothing: it counts a command for each `*`, which occurs in no key
+//! and no value of a load. Its replies are therefore right only for [`Values::Fixed`], and each connection must repeat the kind of
+//! its first command.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ impl NullResp {
     ///
     /// # Errors
     ///
-    /// Returns an error if the address is in use, or the system refuses.
+    /// Returns an error if the address is in use or can't be bound.
     pub fn bind(&self, address: SocketAddr) -> io::Result<NullServer> {
         let load = RespLoad { value_bytes: self.value_bytes, values: Values::Fixed, ..RespLoad::of(address) };
         let dialect = Dialect::of(&load);
@@ -33,7 +33,7 @@ impl NullResp {
     }
 }
 
-/// Chooses by the first letter of the first command. `None` if it hasn't arrived.
+/// Chooses the script by the first letter of the first command. `None` if it hasn't arrived.
 fn by_letter(bytes: &[u8]) -> Option<usize> {
     let letter = bytes.iter().find(|byte| byte.is_ascii_uppercase())?;
     Some(match letter {

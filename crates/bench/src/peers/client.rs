@@ -1,4 +1,4 @@
-//! A minimal client with one request at a time, which checks that a server runs and how it answers.
+//! A minimal client with one request at a time, to check that a server runs and to read its answers.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,12 +16,12 @@ pub struct Answer {
 /// A persistent HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Its `Host`, written as browsers and our generator do, so that a cache uses the same key.
+    /// The address for `Host`, written as browsers and our generator write it, so that a cache uses the same key.
     address: SocketAddr,
     reader: BufReader<TcpStream>,
 }
 
-/// Longer than the slowest server needs for its first answer.
+/// Time limit: longer than the slowest server needs for its first answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Client {
@@ -37,7 +37,7 @@ impl Client {
         Ok(Self { address, reader: BufReader::with_capacity(READ_BYTES, stream) })
     }
 
-    /// Sends a GET with further field lines, and reads the answer.
+    /// Sends a GET with additional field lines, and reads the answer.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Client {
         self.receive()
     }
 
-    /// Sends a GET with further field lines.
+    /// Sends a GET with additional field lines.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Whether an answer has begun to arrive. Doesn't block.
+    /// Returns whether an answer has begun to arrive, without blocking.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Other servers beside Larder: started with fair configurations on free ports, queried, stopped.
+//! Larder and other servers: started with fair configurations on free ports, queried, stopped.
 //!
 //! A [`Stage`] has everything that servers share: a folder, a certificate, the address of the origin, the core. A [`Peer`] is one
 //! of the known servers. Its [`Recipe`] is data, and the comments at the top of its files in `crates/bench/peers` say why they
@@ -22,7 +22,7 @@ pub use recipe::{Peer, Recipe, Shaping};
 pub use stage::{Addresses, PeerServer, Stage, StageOptions};
 pub(crate) use template::Values;
 
-/// Why a peer doesn't run.
+/// Errors of a peer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerError {
@@ -41,7 +41,7 @@ pub enum PeerError {
     /// It doesn't start, because it isn't installed or its configuration is wrong.
     #[error("{title} does not start")]
     Start { title: &'static str, source: ServerError },
-    /// It listens, but gives no valid answer.
+    /// It listens, but sends no valid answer.
     #[error("{title} on {address} does not answer {path}; {}", last_words(output))]
     Silent { title: &'static str, address: SocketAddr, path: String, output: String },
 }

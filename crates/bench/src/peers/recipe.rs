@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// A server that the comparison can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Peer {
-    /// Reads and writes fixed bytes: the limit.
+    /// Reads, and writes fixed bytes: the upper bound.
     Null,
     Larder,
     /// Larder with Redis as its second tier.
@@ -36,11 +36,11 @@ pub enum Shaping {
 pub struct Recipe {
     pub title: &'static str,
     pub program: &'static str,
-    /// Split at spaces, and then filled like the files.
+    /// Arguments, which are split at spaces. Their placeholders are then filled like those of the files.
     pub arguments: &'static str,
-    /// Name in the peer's folder, and text.
+    /// Files in the peer's folder: names and contents.
     pub files: &'static [(&'static str, &'static str)],
-    /// Value of the placeholder `shaping` in its files. Empty if the server doesn't support the shaping, or isn't asked to do it.
+    /// Value of the placeholder `shaping` in its files. Empty if the server doesn't support the shaping, or none is requested.
     pub shaping: fn(Shaping) -> &'static str,
     /// Folders that must exist.
     pub folders: &'static [&'static str],
@@ -66,7 +66,7 @@ impl Peer {
         }
     }
 
-    /// Whether it forwards to an origin. The others answer from their configuration.
+    /// Returns whether it forwards to an origin. The others answer from their configuration.
     #[must_use]
     pub fn is_cache(self) -> bool {
         !matches!(self, Self::Null | Self::NginxStatic)
@@ -202,7 +202,7 @@ fn nginx_shaping(shaping: Shaping) -> &'static str {
     match shaping {
         Shaping::None => "",
         Shaping::Rules => include_str!("../../peers/nginx-rules.conf"),
-        // The default level of Larder and zlib; that of nginx is 1.
+        // The default level of Larder and zlib; the default of nginx is 1.
         Shaping::Gzip => "gzip on; gzip_types text/plain; gzip_comp_level 6;\n",
         Shaping::Limit => "limit_req zone=clients burst=1000000 nodelay;\n",
     }

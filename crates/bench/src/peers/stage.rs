@@ -1,4 +1,4 @@
-//! Runs the servers: prepares what they share, starts them, and waits until they answer.
+//! Runs the servers: prepares their shared resources, starts them, and waits until they answer.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -64,7 +64,7 @@ impl Stage {
         let folder = folder.map_err(failed("no temporary folder", Path::new("")))?;
         let stage = Self { options, folder };
         open_to_all(stage.path())?;
-        // A copy, since the user that the server runs as may not have access to the build folder.
+        // A copy, since the user of the server process may not have access to the build folder.
         let copy = stage.path().join("larder");
         let larder = &stage.options.larder;
         fs::copy(larder, &copy).map_err(failed("can't copy Larder's binary", larder))?;
@@ -78,7 +78,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server ends or doesn't answer in time. The error has its output.
+    /// Returns an error if the server ends or doesn't answer in time. The error contains its output.
     pub fn start(&self, peer: Peer, shaping: Shaping) -> Result<PeerServer, PeerError> {
         let recipe = peer.recipe();
         let addresses = Addresses::free()?;
@@ -110,7 +110,8 @@ impl Stage {
         for folder in [folder.clone()].into_iter().chain(more) {
             fs::create_dir(&folder).map_err(failed("can't create the folder", &folder))?;
             if runs_as_root() {
-                chown(&folder, Some(USER_ID), Some(USER_ID)).map_err(failed("can't give away", &folder))?;
+                chown(&folder, Some(USER_ID), Some(USER_ID))
+                    .map_err(failed("can't change the owner", &folder))?;
             }
         }
         Ok(folder)
@@ -138,7 +139,7 @@ impl Stage {
         values
     }
 
-    /// Writes a certificate with an elliptic curve, as most current certificates have.
+    /// Writes a certificate with an elliptic curve, which is the most common kind.
     fn write_certificate(&self) -> Result<(), PeerError> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names);
@@ -184,7 +185,7 @@ impl PeerServer {
 }
 
 impl Addresses {
-    /// Returns ports that are free now. Another process may take one before the server does, which then fails with an error.
+    /// Returns ports that are free now. If another process takes one before the server does, the server fails with an error.
     fn free() -> Result<Self, PeerError> {
         let bind = || TcpListener::bind("127.0.0.1:0").map_err(PeerError::Ports);
         // All are open before one is closed, so that they are distinct.
@@ -197,7 +198,8 @@ impl Addresses {
 const START_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The user (nobody, on Debian) that servers run as if this program runs as root. Some refuse to run as root, and results shouldn't depend on it.
+/// The user of the servers if this program runs as root: nobody, on Debian. Some servers refuse to run as root, and results shouldn't
+/// depend on it.
 const USER_ID: u32 = 65_534;
 
 /// Debian installs daemons in directories that aren't on every user's path.
@@ -235,7 +237,7 @@ fn runs_as_root() -> bool {
 
 fn open_to_all(path: &Path) -> Result<(), PeerError> {
     let permissions = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(path, permissions).map_err(failed("can't open to all", path))
+    fs::set_permissions(path, permissions).map_err(failed("can't change the permissions", path))
 }
 
 fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PeerError> {

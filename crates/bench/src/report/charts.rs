@@ -32,7 +32,7 @@ fn costs(runs: &[Run]) -> Option<String> {
     bars("Core time per request, shorter is better", runs, cost)
 }
 
-/// A line for each run for which `points` finds any points.
+/// A line for each run that has points.
 fn series(runs: &[Run], points: impl Fn(&Run) -> Vec<Point>) -> Vec<Series> {
     let of_run = |run: &Run| Series { name: run.name.clone(), points: points(run) };
     runs.iter().map(of_run).filter(|series| !series.points.is_empty()).collect()
@@ -49,9 +49,9 @@ fn latency_chart(id: &str, title: &str, x: Axis, series: Vec<Series>) -> Chart {
     Chart { id: id.into(), title: title.into(), x, y: Axis { label: "Latency (ms)".into(), scale }, series }
 }
 
-/// A percentile is shown only if at least this many requests were slower, so that it isn't random: 1,000 requests have a 99th, and no 99.9th.
+/// A percentile is shown only if at least this many requests were slower, so that it isn't random: 1,000 requests have a p99, but no p99.9.
 const SLOWER_MIN: f64 = 10.0;
-/// The same minimum for an interval, of which there are many.
+/// Minimum number of requests for the p99 of an interval: lower, since there are many intervals.
 const REQUESTS_OF_P99_MIN: u64 = 100;
 
 fn percentiles(runs: &[Run]) -> Chart {

@@ -15,7 +15,7 @@ pub(super) fn check_golden(name: &str, seen: &str) {
         std::fs::write(&path, seen).expect("the folder is there");
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(seen, expected, "golden/{name} differs; if that is meant, set UPDATE_GOLDEN=1");
+    assert_eq!(seen, expected, "golden/{name} differs; if that is intended, set UPDATE_GOLDEN=1");
 }
 
 /// Two runs with three intervals and four URLs each, a chart and two expectations.

@@ -17,7 +17,7 @@ const STYLE: &str = "
     @media print { figure { break-inside: avoid; } }
 ";
 
-/// The HTML page of a report: its text, which has the tables, and its charts.
+/// The HTML page of a report: its text with the tables, and its charts.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(report).into_string()

@@ -5,14 +5,14 @@ use thiserror::Error;
 
 use crate::result::{Report, SCHEMA};
 
-/// Why a file isn't a report.
+/// Errors of reading a report.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// Not JSON, or JSON without a required field. The source names the field and its place.
     #[error("not a report")]
     Form(#[from] serde_json::Error),
-    /// Another version of the format, or other JSON with a field `schema`.
+    /// A different version of the format, or other JSON with a field `schema`.
     #[error("the report has schema `{0}`; this version reads `{SCHEMA}`")]
     Schema(String),
 }
@@ -29,7 +29,7 @@ pub fn write(report: &Report) -> String {
 ///
 /// # Errors
 ///
-/// Returns an error if the text isn't JSON, has another version, or lacks a field.
+/// Returns an error if the text isn't JSON, has a different version, or lacks a field.
 pub fn read(text: &str) -> Result<Report, ReadError> {
     let value: Value = serde_json::from_str(text)?;
     match value.get("schema").and_then(Value::as_str) {

@@ -1,6 +1,7 @@
 //! A [`Report`](crate::result::Report) as a table, as JSON, and as one HTML page with charts.
 //!
-//! Pure functions of the report: the same report gives the same bytes, on every machine and with any fonts installed.
+//! Pure functions of the report: the same report produces the same bytes, on every machine and with any fonts
+//! installed.
 
 mod charts;
 mod drawing;

@@ -22,7 +22,7 @@ pub fn text(report: &Report) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// A Markdown table whose first column has words and the others figures.
+/// A Markdown table with text in the first column and figures in the others.
 pub fn markdown(
     head: impl IntoIterator<Item = String>,
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -60,13 +60,13 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// Whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the description of the
-/// load, which older reports have too.
+/// Returns whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the
+/// description of the load, which older reports have too.
 pub(super) fn is_open(runs: &[Run]) -> bool {
     !runs.is_empty() && runs.iter().all(|run| run.load.contains("open loop"))
 }
 
-/// Whether the report has requests per second. They mean nothing for runs in alternating rounds.
+/// Returns whether the report has requests per second, which are meaningless for runs in alternating rounds.
 pub(super) fn have_rates(runs: &[Run]) -> bool {
     runs.iter().any(|run| run.requests == 0 || run.requests_per_s != 0.0)
 }
@@ -108,7 +108,7 @@ fn columns(runs: &[Run]) -> Vec<Column> {
     columns
 }
 
-/// The figure to trust if the server has a core for itself.
+/// The most reliable figure if the server has a core to itself.
 pub(super) fn core_busy_us(run: &Run) -> Option<f64> {
     run.server.and_then(|server| server.core_busy_us_per_request)
 }

@@ -1,4 +1,4 @@
-//! A client for single commands that a measurement sends beside its load.
+//! A client for single commands that a measurement sends in addition to its load.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ pub struct Client {
     stream: TcpStream,
 }
 
-/// Longer than any command here takes, including a SAVE of gigabytes.
+/// Time limit: longer than any command here, including a SAVE of gigabytes.
 const LIMIT: Duration = Duration::from_secs(60);
 const READ_BYTES: usize = 64 << 10;
 
@@ -23,7 +23,7 @@ impl Client {
         Self::connect_within(address, LIMIT)
     }
 
-    /// Connects with another limit for the connection and for each reply.
+    /// Connects with this limit for the connection and for each reply.
     pub(super) fn connect_within(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_read_timeout(Some(limit))?;

@@ -21,7 +21,7 @@ pub struct RespRun {
     pub first_problem: Option<String>,
 }
 
-/// Sets the keys and warms the server up, if the load asks for it. None of this counts.
+/// Sets the keys and warms up the server, if the load requires it. None of this is counted.
 ///
 /// # Errors
 /// Returns the errors of [`run`], and one if keys can't be set.
@@ -40,8 +40,8 @@ pub fn prepare(load: &RespLoad) -> Result<(), RespError> {
 /// Runs a prepared load and returns its result. The observer sees each tenth of a second, and can end the load early with the results so far.
 ///
 /// # Errors
-/// Returns [`RespError`] for settings that no load can follow, and for a server that can't be reached or refuses the greeting.
-/// Later failures are counted in the run.
+/// Returns [`RespError`] for invalid settings, and for a server that can't be reached or refuses the greeting. Later failures
+/// are counted in the run.
 pub fn run(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespError> {
     load.check()?;
     make(load, observer)
@@ -93,7 +93,7 @@ fn greet(load: &RespLoad, dialect: &Dialect) -> Result<(), RespError> {
     }
 }
 
-/// The part of one thread. The schedule counts batches.
+/// Returns the part of one thread. The schedule counts batches.
 fn part(load: &RespLoad, share: Share) -> (Conduct, Tickets) {
     let pipeline = load.pipeline as u64;
     let connections = usize::try_from(share.amount_of(load.connections as u64));

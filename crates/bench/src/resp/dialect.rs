@@ -23,7 +23,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Whether it is one of the measured commands.
+    /// Returns whether it is one of the measured commands.
     pub(super) fn is_counted(self) -> bool {
         self != Self::Greeting
     }
@@ -33,7 +33,7 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
     Known,
-    /// A key may be missing. If it exists, it has its value.
+    /// A key may be missing. An existing key has the expected value.
     Open,
 }
 
@@ -142,7 +142,7 @@ impl Dialect {
         let (head, tail) = (self.value_head.len(), self.value_tail.len());
         let length = head + value.len() + tail;
         let Some(reply) = bytes.get(..length) else {
-            // A reply of another length differs in its header, or at its end.
+            // A reply with a different length differs in its header or at its end.
             let is_begin = !head_differs(&self.value_head, bytes)
                 && (self.protocol != Protocol::UnitSeparator || !bytes.contains(&separator::SEPARATOR));
             return if is_begin { Seen::Begin } else { Seen::Other };
@@ -153,7 +153,7 @@ impl Dialect {
         if is_expected { Seen::Expected(length) } else { Seen::Other }
     }
 
-    /// Appends the expected reply, for messages and for servers that have no other.
+    /// Appends the expected reply, for messages and for the null server.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
         match due.verb {
             Verb::Set | Verb::Greeting => out.extend_from_slice(self.ok),
@@ -205,7 +205,7 @@ fn array(load: &RespLoad, verb: &str) -> Form {
 }
 
 fn meta(load: &RespLoad, verb: &str) -> Form {
-    // memcached takes values above 30 days for an absolute time.
+    // memcached interprets values above 30 days as an absolute time.
     let expiry = load.ttl_s.map_or_else(String::new, |seconds| format!(" T{seconds}"));
     let (head, middle) = match verb {
         "SET" => ("ms ", format!(" {}{expiry}\r\n", load.value_bytes)),

@@ -7,7 +7,7 @@ use rand_distr::{Distribution, Zipf};
 use super::load::{Choice, Values};
 use crate::random::SplitMix;
 
-/// The values of all keys: each is a part of one text without repetition, whose start is a function of the key.
+/// The values of all keys: each is a part of one text without repetition, and its start is a function of the key.
 ///
 /// Two keys of the same load whose numbers differ by less than 16,384 never share a value of 8 bytes or more, except by chance.
 /// The text is always the same, so that a later run knows the values set by an earlier one.
@@ -34,7 +34,7 @@ impl ValuePool {
     pub fn value(&self, key: u64) -> &[u8] {
         let begin = match self.values {
             Values::Fixed => 0,
-            // Odd, so that all numbers modulo 2^14 have distinct starts.
+            // The factor is odd, so that all numbers modulo 2^14 have distinct starts.
             #[expect(clippy::cast_possible_truncation, reason = "the rest is below 2^14")]
             Values::OfKey => (key.wrapping_mul(0x2545_F491_4F6C_DD1D) % BEGINS as u64) as usize,
         };
@@ -42,7 +42,7 @@ impl ValuePool {
     }
 }
 
-/// Fits into the first-level cache of any processor, with room for other data.
+/// Number of starts: few enough to fit into the first-level cache of any processor, with room for other data.
 const BEGINS: usize = 1 << 14;
 const TEXT_SEED: u64 = 0x6C61_7264_6572;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -90,7 +90,7 @@ enum Chooser {
 }
 
 impl KeySource {
-    /// Creates the source of one of several threads, which divide the keys among them if keys are taken in order.
+    /// Creates the source of one of several threads, which share out the keys if they are taken in order.
     pub(super) fn new(choice: Choice, keys: u64, seed: u64, thread: Share) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "more keys than 2^52 are chosen a little unevenly")]
         let chooser = match choice {
@@ -112,7 +112,7 @@ impl KeySource {
     /// The number of the next key, below the number of keys.
     pub(super) fn next(&mut self) -> u64 {
         match &mut self.choice {
-            // The high half of the product is as uniform as the random number, and takes no division.
+            // The high half of the product is as uniform as the random number, and needs no division.
             Chooser::Uniform => ((u128::from(self.random.next()) * u128::from(self.keys)) >> 64) as u64,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank from 1 on")]
             Chooser::Zipf(zipf) => (zipf.sample(&mut self.random) as u64).clamp(1, self.keys) - 1,
@@ -133,14 +133,14 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The range of a number for this share. The ranges of all shares add up to the whole.
+    /// Returns this share's part of `0..whole`. The parts of all shares add up to the whole.
     pub(super) fn part_of(self, whole: u64) -> Range<u64> {
         let up_to = |index: u64| u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));
         let edge = |index| u64::try_from(up_to(index)).unwrap_or(whole);
         edge(self.index)..edge(self.index + 1)
     }
 
-    /// The length of that range.
+    /// Returns the length of that part.
     pub(super) fn amount_of(self, whole: u64) -> u64 {
         let part = self.part_of(whole);
         part.end - part.start

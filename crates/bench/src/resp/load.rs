@@ -35,16 +35,16 @@ pub struct RespLoad {
     pub pipeline: usize,
     pub threads: usize,
     pub until: Until,
-    /// Duration of a load before the measured one, which isn't counted.
+    /// Duration of an uncounted load before the measured one.
     pub warm_up: Option<Duration>,
     pub pace: Pace,
-    /// For opening a connection, and for the replies to a batch.
+    /// Time limit for opening a connection, and for the replies to a batch.
     pub timeout: Duration,
     /// The same seed chooses the same keys.
     pub seed: u64,
 }
 
-/// Also the values of a command-line option, with their descriptions.
+/// Protocol of a load. Also a command-line option, with the comments as help texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     Resp2,
@@ -63,14 +63,14 @@ pub struct Login {
     pub password: String,
 }
 
-/// Also the values of a command-line option, with their descriptions.
+/// Commands of a load. Also a command-line option, with the comments as help texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     Set,
     Get,
     Del,
     // Each command counts.
-    /// SET a key, GET it, GET a key that is missing
+    /// SET a key, GET it, GET a missing key
     Workflow,
 }
 
@@ -86,7 +86,7 @@ pub enum Values {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
     Uniform,
-    /// Zipf: the key of rank r is chosen as often as 1 / r^s.
+    /// Zipf: the frequency of the key of rank r is proportional to 1 / r^s.
     Zipf(f64),
     /// In order, starting again after the last.
     InTurn,
@@ -96,11 +96,11 @@ pub enum Choice {
 pub enum Preload {
     /// The contents are unknown: a GET may miss.
     Nothing,
-    /// Every key is set before the load: a GET has to hit.
+    /// Every key is set before the load: a GET must hit.
     AllKeys,
 }
 
-/// Why there is no result.
+/// Errors of a load.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RespError {
@@ -113,19 +113,20 @@ pub enum RespError {
     /// The server refuses the greeting.
     #[error("{address} answers the greeting with: {reply}")]
     Refused { address: SocketAddr, reply: String },
-    /// The server speaks another protocol.
+    /// The server uses a different protocol.
     #[error("{address} does not answer in RESP")]
     Malformed { address: SocketAddr, source: io::Error },
     /// The keys couldn't be set before the load.
     #[error("{errors} of {keys} keys could not be set before the load; the first: {first}")]
     Preload { errors: u64, keys: u64, first: String },
     /// A thread, timer or socket of the generator itself failed.
-    #[error("the generator lacks a means to make the load")]
+    #[error("the generator can't run the load")]
     Own(#[from] io::Error),
 }
 
 impl RespLoad {
-    /// Creates a load of GETs on 50 connections for a second, of 100,000 keys of 16 bytes that are set before. Callers change the fields from here.
+    /// Creates a load of GETs on 50 connections for a second, with 100,000 keys of 16 bytes that are set before it. Callers then change its
+    /// fields.
     #[must_use]
     pub fn of(address: SocketAddr) -> Self {
         Self {
@@ -152,24 +153,24 @@ impl RespLoad {
         }
     }
 
-    /// Refuses settings that no load can follow.
+    /// Refuses invalid settings.
     pub(super) fn check(&self) -> Result<(), RespError> {
         let digits = u32::try_from(self.key_bytes.saturating_sub(1)).unwrap_or(u32::MAX);
         let keys_max = 10_u64.checked_pow(digits).unwrap_or(u64::MAX);
         if self.keys == 0 || self.keys > keys_max {
             let (bytes, keys) = (self.key_bytes, self.keys);
-            let text = format!("{keys} keys: with {bytes} bytes for a key there can be 1 to {keys_max}");
+            let text = format!("{keys} keys: expected 1 to {keys_max} with {bytes} bytes per key");
             return Err(RespError::Settings(text));
         }
         let is_text = self.protocol == Protocol::UnitSeparator;
         let is_resp = matches!(self.protocol, Protocol::Resp2 | Protocol::Resp3);
         let broken = [
-            (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
+            (!(2..=65_536).contains(&self.key_bytes), "expected keys of 2 to 65536 bytes"),
             (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
             (!(1..=PIPELINE_MAX).contains(&self.pipeline), "expected a pipeline of 1 to 1000 commands"),
             (is_text && self.login.is_some(), "the 0x1F text protocol has no passwords"),
             (is_text && self.ttl_s.is_some(), "keys of the 0x1F text protocol don't expire"),
-            (!is_resp && self.login.is_some(), "a login to memcached is not known here"),
+            (!is_resp && self.login.is_some(), "login to memcached isn't supported"),
             (!self.is_choice_possible(), "the exponent of Zipf has to be above 0 and at most 10"),
         ];
         let broken = broken.iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| *what);

@@ -78,7 +78,7 @@ impl RespSide {
         Seen::Begin
     }
 
-    /// Handles a reply that isn't the expected one, or that no command waits for. Returns whether it is complete.
+    /// Handles an unexpected reply, or one without a command. Returns whether it is complete.
     fn other(
         &mut self,
         codec: &mut RespCodec,
@@ -118,11 +118,11 @@ impl RespSide {
 
     fn malformed(&mut self, due: Option<Due>, bytes: &[u8]) -> Malformed {
         self.tally.problem(&self.dialect, due, bytes);
-        Malformed("bytes that are no reply")
+        Malformed("bytes that aren't a reply")
     }
 }
 
-/// Stands for the command of an unsolicited reply, too.
+/// The greeting. It also stands for the missing command of an unsolicited reply.
 const GREETING: Due = Due { verb: Verb::Greeting, key: 0 };
 
 /// Handled replies.
@@ -183,7 +183,7 @@ impl Side for RespSide {
             result
         };
         codec.rest = rest;
-        // The replies before a malformed one count all the same.
+        // The replies before a malformed one still count.
         codec.answered(&done, arrival);
         result.map(|()| Then::GoOn)
     }
@@ -228,7 +228,7 @@ impl Codec for RespCodec {
         }
     }
 
-    /// A batch is sent when the last one has its replies.
+    /// A batch is sent after all replies to the previous one.
     fn room(&self) -> usize {
         usize::from(self.batch.is_none())
     }

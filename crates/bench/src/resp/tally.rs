@@ -6,7 +6,7 @@ use super::dialect::{Dialect, Due, Verb};
 use super::verify::Outcome;
 use crate::result::Outcome as OutcomeCount;
 
-/// Counts of a worker, besides those that every kind of load has.
+/// Counts of a worker, in addition to those of every kind of load.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Expected replies, by [`place`].
@@ -45,14 +45,14 @@ impl Tally {
             format!("\"{}{end}\"", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii())
         };
         self.first_problem = Some(match due {
-            None => format!("{} came, and nothing was asked", shown(reply)),
+            None => format!("unsolicited reply: {}", shown(reply)),
             Some(due) if !due.verb.is_counted() => format!("the answer to the greeting is {}", shown(reply)),
             Some(due) => {
                 let (mut command, mut expected) = (Vec::new(), Vec::new());
                 dialect.write(&mut command, due);
                 dialect.write_reply(&mut expected, due);
                 format!(
-                    "{} was answered with {} and not with {}",
+                    "{} was answered with {} instead of {}",
                     shown(&command),
                     shown(reply),
                     shown(&expected)

@@ -10,7 +10,7 @@ use super::load::{Protocol, VALUE_BYTES_MAX};
 pub(super) enum Reply {
     /// An incomplete reply.
     Begin,
-    /// Right, but not byte for byte the expected reply.
+    /// A correct reply that differs from the expected bytes.
     Right {
         bytes: usize,
         outcome: Outcome,
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
     Nil,
     Deleted,
     NotDeleted,
-    /// An error, by its first word.
+    /// An error, identified by its first word.
     Error(String),
     Other,
 }

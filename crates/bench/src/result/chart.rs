@@ -1,4 +1,4 @@
-//! A chart as values. The report determines its look.
+//! A chart as values. The report determines its appearance.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
-//! Whether a run has failed and why, in a sentence beside the exit status.
+//! Whether and why a run failed, in a sentence that explains the exit status.
 
 use super::{Errors, Run};
 use crate::report::number;
 
 impl Run {
-    /// Why the run has failed: none or only some of the requests were answered as expected. `None` if all were.
+    /// Returns why the run failed: not all requests were answered as expected. `None` if all were.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let (name, errors) = (&self.name, self.errors.total());
@@ -22,7 +22,7 @@ impl Run {
     }
 }
 
-/// Why a request has no answer.
+/// Cause of a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Connect,

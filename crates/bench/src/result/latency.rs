@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency that is recorded as it is. A longer one counts as this.
+/// Maximum recorded latency, which also stands for longer ones.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// A histogram of latencies: three significant digits, at most an hour, about 200 KiB for any number of latencies.
@@ -41,7 +41,7 @@ impl Latencies {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
-    /// Removes all latencies, and keeps the memory.
+    /// Removes all latencies, but keeps the memory.
     pub fn clear(&mut self) {
         self.histogram.reset();
     }
@@ -98,7 +98,7 @@ impl Latencies {
     }
 }
 
-/// The points of a percentile chart: each halves the rest of the one before, with the usual percentiles between.
+/// The points of a percentile chart: each halves the distance to 100 %, with the usual percentiles in between.
 const CURVE_PERCENT: [f64; 21] = [
     0.0, 10.0, 25.0, 50.0, 62.5, 75.0, 87.5, 90.0, 93.75, 95.0, 97.5, 98.75, 99.0, 99.5, 99.75, 99.9, 99.95,
     99.975, 99.99, 99.999, 100.0,

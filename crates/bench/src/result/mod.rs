@@ -19,7 +19,7 @@ pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};
 pub use timeline::Timeline;
 
-/// Version of this format. Grows if a field changes its meaning or is removed, not if one is added.
+/// Version of this format. It is raised if a field is removed or changes its meaning, not if one is added.
 pub const SCHEMA: &str = "larder-bench/1";
 
 /// All measurements of one command.
@@ -28,7 +28,7 @@ pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     pub title: String,
-    /// Purpose and set-up of the measurement, in a sentence or two for a reader who wasn't there.
+    /// Purpose and set-up of the measurement, in one or two sentences.
     pub description: String,
     /// Seconds since 1970-01-01T00:00:00Z.
     pub started_at_unix_s: u64,
@@ -83,7 +83,7 @@ pub struct Run {
     pub requests_per_s: f64,
     /// Requests without an answer, or with a wrong one.
     pub errors: Errors,
-    /// Requests that were due before the end of an open loop and found no free connection: neither answered nor failed.
+    /// Requests that were due before the end of an open loop but found no free connection: neither answered nor failed.
     pub unsent: u64,
     /// Connections that were opened again after one had ended.
     pub reconnects: u64,
@@ -95,7 +95,7 @@ pub struct Run {
     /// Transfer rate: bytes read per elapsed time.
     pub read_bytes_per_s: f64,
     pub latency: LatencySummary,
-    /// Time to open each connection, TLS included. Connections that were opened before the clock ran count too.
+    /// Time to open each connection, TLS included. Connections that were opened before the clock started count too.
     pub connect: Option<LatencySummary>,
     /// The part of the latency until the first byte of the response.
     pub first_byte: Option<LatencySummary>,
@@ -103,7 +103,7 @@ pub struct Run {
     pub intervals: Vec<Interval>,
     /// Figures per URL, if requested, in the order of the list.
     pub urls: Vec<UrlFigures>,
-    /// Cost of the server. None unless requested.
+    /// Cost of the server. `None` unless requested.
     pub server: Option<ServerCost>,
     /// CPU time of the generator itself, user and system, per request.
     pub generator_cpu_us_per_request: f64,
@@ -146,7 +146,7 @@ pub struct Errors {
     pub broken: u64,
     /// The answer was not HTTP, or not RESP.
     pub malformed: u64,
-    /// No answer within the limit.
+    /// No answer within the time limit.
     pub timeout: u64,
     /// The answer isn't the expected one.
     pub wrong: u64,
@@ -208,7 +208,8 @@ pub struct UrlFigures {
 pub struct ServerCost {
     /// User and system time of the process and its descendants, per request.
     pub process_cpu_us_per_request: Option<f64>,
-    /// Time that the named core wasn't idle, soft interrupts included, per request: the figure to trust if the server has the core for itself.
+    /// Time that the named core wasn't idle, soft interrupts included, per request: the most reliable figure if the server has the core to
+    /// itself.
     pub core_busy_us_per_request: Option<f64>,
     /// Sum of the peak resident memory of each process.
     pub peak_rss_bytes: Option<u64>,
@@ -225,7 +226,7 @@ pub struct Expectation {
     pub holds: bool,
 }
 
-/// Prefix of a measurement that says too little for a verdict.
+/// Prefix of a measurement that is too short for a verdict.
 const NOT_JUDGED: &str = "not judged";
 
 /// Outcome of an expectation.

@@ -21,7 +21,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Creates a timeline for slices of this length, and a run of the expected one.
+    /// Creates a timeline for slices of this length and a run of the expected length.
     #[must_use]
     pub fn new(slice: Duration, expected: Option<Duration>) -> Self {
         let least = expected.map_or(1.0, |expected| {
@@ -39,7 +39,7 @@ impl Timeline {
         }
     }
 
-    /// Adds the next slice, and returns it as an interval of its own.
+    /// Adds the next slice, and returns it as a separate interval.
     pub fn add(&mut self, latencies: &Latencies, errors: u64, length: Duration) -> Interval {
         let slice = interval(self.at + self.length, length, latencies, errors);
         self.current.add(latencies);
@@ -105,7 +105,7 @@ impl Timeline {
     }
 }
 
-/// Fewer than allowed, since a run may take a little longer than expected.
+/// Maximum for a run of the expected length: fewer than allowed, since a run may take a little longer.
 const INTERVALS_EXPECTED_MAX: u16 = 1000;
 
 /// Minimum share of an interval's length. A shorter last interval is merged into the one before.

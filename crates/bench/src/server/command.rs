@@ -29,7 +29,7 @@ pub struct ServerCommand {
     patience: Duration,
 }
 
-/// The sign that a server is ready.
+/// Sign that a server is ready.
 #[derive(Clone, Debug)]
 pub enum Ready {
     /// It accepts connections on the address.
@@ -79,7 +79,8 @@ impl ServerCommand {
     /// Starts the server and waits until it is ready.
     ///
     /// # Errors
-    /// Returns an error if the server can't be started, ends, or doesn't become ready in time. None of its processes runs then.
+    /// Returns an error if the server can't be started, ends, or doesn't become ready in time. None of its processes is left
+    /// running.
     pub fn start(mut self) -> Result<ServerProcess, ServerError> {
         self.refuse_taken()?;
         self.command.process_group(0);
@@ -94,7 +95,7 @@ impl ServerCommand {
         Ok(server)
     }
 
-    /// Refuses an address in use: the server there would be taken for this one.
+    /// Refuses an address in use: the server there would be mistaken for this one.
     fn refuse_taken(&self) -> Result<(), ServerError> {
         match self.ready {
             Ready::Listens(address) if listens(&address) => {
@@ -152,7 +153,7 @@ impl ServerProcess {
 }
 
 impl Drop for ServerProcess {
-    /// Sends SIGTERM first, so that the server can do its work on exit, such as writing its counters. Remaining processes are killed.
+    /// Sends SIGTERM first, so that the server can write its counters, for example, before it exits. Remaining processes are killed.
     fn drop(&mut self) {
         // Collected first: descendants that have left the group can't be found once their parent has ended.
         let family = family(self.group);
@@ -195,8 +196,8 @@ fn kill(group: Pid, family: &BTreeSet<u32>) {
     }
 }
 
-/// Starts a command on a core. The affinity is set on a new thread, since a child inherits it and the calling thread would
-/// keep it. taskset(1) may be missing.
+/// Starts a command on a core. The affinity is set on a new thread, from which the child inherits it, so the calling
+/// thread keeps its own. taskset(1) may not be installed.
 fn spawn_on(command: &mut Command, core: Option<usize>) -> io::Result<Child> {
     let Some(core) = core else { return command.spawn() };
     let spawn = || {
@@ -211,7 +212,7 @@ fn spawn_on(command: &mut Command, core: Option<usize>) -> io::Result<Child> {
     thread::scope(|scope| scope.spawn(spawn).join()).expect("it does not panic")
 }
 
-/// The end of a server's output. Read continuously, so that a server that writes much isn't blocked.
+/// The end of a server's output. Read continuously, so that a server with much output isn't blocked.
 #[derive(Clone, Debug, Default)]
 struct Output {
     lines: Arc<Mutex<String>>,
@@ -254,8 +255,8 @@ impl Output {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for the last output after the server has ended: it may still be in the pipe. The wait is limited, because a
-    /// surviving descendant keeps the pipe open.
+    /// Waits for the last output of a server that has ended, which may still be in the pipe. The wait is limited,
+    /// because a surviving descendant keeps the pipe open.
     fn settled(&self) -> String {
         let end = Instant::now() + POLL_TIMEOUT;
         while Arc::strong_count(&self.readers) > 1 && Instant::now() < end {

@@ -26,7 +26,7 @@ pub enum ServerError {
     #[error("the server command {command:?} can't be started")]
     Start { command: String, source: io::Error },
     /// Another process listens on the server's address.
-    #[error("the server command {command:?} isn't started: another process listens on {address} already")]
+    #[error("the server command {command:?} isn't started: another process listens on {address}")]
     Taken { command: String, address: SocketAddr },
     /// The command ended before it was ready. The text is the end of its output.
     #[error("the server command {command:?} ended ({status}) before it was ready; {}", last_words(output))]
@@ -37,18 +37,18 @@ pub enum ServerError {
     /// The process has ended, or never existed.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
-    /// Cores count from 0.
+    /// This machine has no such core. Cores are numbered from 0.
     #[error("there is no core {core}; this machine has the cores 0 to {last}")]
     NoCore { core: usize, last: usize },
     /// Not a Linux system, or `/proc` isn't readable.
     #[error("{path} can't be read")]
     Proc { path: PathBuf, source: io::Error },
     /// A thread or signal handler of the generator itself failed.
-    #[error("the generator lacks a means to watch the server")]
+    #[error("the generator can't watch the server")]
     Own(#[source] io::Error),
 }
 
-/// A free port of the loopback address. Another process could take it before the server does; the server then reports that.
+/// A free port of the loopback address. If another process takes it before the server does, the server reports an error.
 ///
 /// # Errors
 /// Returns an error if the system has no free port.

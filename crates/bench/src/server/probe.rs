@@ -28,7 +28,7 @@ pub struct Measuring {
     family: Option<Watched>,
 }
 
-/// The cost between begin and end.
+/// The cost between the beginning and the end of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// User and system time of the processes.
@@ -37,7 +37,7 @@ pub struct Spent {
     pub core_busy_us: Option<f64>,
     /// Sum of the peak resident memory of each process.
     pub peak_rss_bytes: Option<u64>,
-    /// Time of other processes on the machine, which are neither watched nor descend from this one, and time stolen by the host.
+    /// Time of processes that are neither watched nor descendants of this one, plus time stolen by the host.
     pub others_cpu_us: Option<f64>,
 }
 
@@ -70,9 +70,9 @@ impl Measuring {
     /// Ends the measurement.
     ///
     /// # Errors
-    /// Returns an error if a process has ended in between, since its cost is then unknown.
+    /// Returns an error if a process ended during the measurement, since its cost is then unknown.
     pub fn end(self) -> Result<Spent, ServerError> {
-        // Read first, since reading the others costs CPU time, maybe on this core.
+        // Read first, since reading the other figures costs CPU time, possibly on this core.
         let core_busy_us =
             self.core.map(core_ticks).transpose()?.map(|ticks| us(ticks.saturating_sub(self.core_ticks)));
         let others = self.family.as_ref().map(|watched| others_ticks(&watched.roots)).transpose()?;
@@ -101,11 +101,11 @@ impl Spent {
     }
 }
 
-/// Processes under watch.
+/// Watched processes.
 #[derive(Debug)]
 struct Watched {
     roots: Vec<u32>,
-    /// Each process when the watch began. A later process begins at zero.
+    /// Figures of each process when the watch began. Those of a later process begin at zero.
     begin: BTreeMap<u32, ProcessStat>,
 }
 
@@ -119,7 +119,7 @@ impl Watched {
     /// Returns CPU time in microseconds and peak memory in bytes.
     fn end(self) -> Result<(f64, u64), ServerError> {
         let processes = all_processes()?;
-        // Numbers of processes that have ended may be those of others now.
+        // The number of an ended process may have been reused.
         let start_of = |pid| self.begin.get(&pid).map(|process| process.start_ticks);
         let still = processes.iter().filter(|process| start_of(process.pid) == Some(process.start_ticks));
         let known: BTreeSet<u32> = still.map(|process| process.pid).collect();
@@ -139,15 +139,15 @@ fn members(mut processes: Vec<ProcessStat>, known: &BTreeSet<u32>) -> Vec<Proces
     processes
 }
 
-/// CPU time of a family between two readings. The time of a child that ended is in that of the parent that waited for it, so the
-/// sums are compared, and not each process with itself.
+/// CPU time of a family between two readings. The time of an ended child counts for the parent that waited for it, so sums are
+/// compared instead of single processes.
 fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
     let sum_begin: u64 = begin.values().map(|process| process.cpu_ticks).sum();
     let sum_end: u64 = end.iter().map(|process| process.cpu_ticks).sum();
     sum_end.saturating_sub(sum_begin)
 }
 
-/// Ticks of all other processes, and of the host.
+/// Ticks of all other processes, plus those stolen by the host.
 fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
     let own = roots.iter().copied().chain([std::process::id()]).collect();
     let others = processes::others_ticks(&all_processes()?, &own);

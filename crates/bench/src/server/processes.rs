@@ -1,4 +1,4 @@
-//! Figures of processes and cores: pure sums, no file access.
+//! Figures of processes and cores: pure arithmetic, no file access.
 
 use std::collections::BTreeSet;
 
@@ -27,14 +27,14 @@ impl From<Stat> for ProcessStat {
     }
 }
 
-/// Clock ticks that a core was not idle: everything but `idle` and `iowait`. Guests are part of `user` and `nice` already.
+/// Clock ticks during which a core was not idle: all except `idle` and `iowait`. Guest time is already part of `user` and `nice`.
 pub(crate) fn busy_ticks(core: &CpuTime) -> u64 {
     let interrupts = [core.irq, core.softirq, core.steal].into_iter().flatten().sum::<u64>();
     core.user + core.nice + core.system + interrupts
 }
 
 /// CPU time of processes that are neither in `own` nor descendants of `own`. The time of a process that ends between two readings
-/// is in that of the parent that waited for it.
+/// counts for the parent that waited for it.
 pub(crate) fn others_ticks(processes: &[ProcessStat], own: &BTreeSet<u32>) -> u64 {
     let own = family(processes, own);
     let others = processes.iter().filter(|process| !own.contains(&process.pid));

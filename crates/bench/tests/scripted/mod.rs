@@ -1,17 +1,17 @@
-//! A server that replies from a script, whatever the request.
+//! A server that replies from a script, regardless of the requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// The next step, taken after the client has sent data. Taken at once after a partial reply, and for a close.
+/// The next step, taken after the client has sent data. Taken immediately after a partial reply, and for a close.
 pub(crate) enum Step {
     /// Writes these bytes.
     Reply(Vec<u8>),
     /// Closes the connection. The next one continues with the next step.
     Close,
-    /// Sends nothing any more.
+    /// Sends nothing from now on.
     Silence,
 }
 
@@ -34,13 +34,13 @@ impl Scripted {
         self.address
     }
 
-    /// All bytes that it has read.
+    /// Returns all bytes that the server has read.
     pub(crate) fn received(&self) -> Vec<u8> {
         self.received.lock().expect("no panic").clone()
     }
 }
 
-/// Serves one connection after the other. A connection that the client closes without sending data takes no step.
+/// Serves one connection after the other. A connection that the client closes without sending data uses no step.
 fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
     let mut steps = steps.into_iter().peekable();
     while let Ok((stream, _)) = listener.accept() {
@@ -62,7 +62,7 @@ fn serve(listener: &TcpListener, steps: Vec<Step>, received: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Whether a step is taken without data from the client.
+/// Returns whether the step is taken without data from the client.
 fn is_due(step: Option<&Step>, owes: bool) -> bool {
     matches!(step, Some(Step::Close)) || (owes && step.is_some())
 }

@@ -15,7 +15,7 @@ use super::super::server::ServerArguments;
 ///
 /// In a closed loop (the default), each connection sends the next request as soon as it has the response: this finds a
 /// server's maximum. With --rate, requests are due at fixed times, and their latency counts from then, even while the
-/// server stalls: this measures what users would notice.
+/// server stalls: this measures the latency that users notice.
 ///
 /// Examples:
 ///
@@ -92,7 +92,7 @@ pub(super) struct Connections {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "http2", value_parser = whole_number(1..=10_000_usize))]
     pub(super) pipeline: usize,
 
-    /// Speak HTTP/2: over TLS by ALPN, else by prior knowledge
+    /// Use HTTP/2: over TLS with ALPN, otherwise with prior knowledge
     #[arg(long)]
     pub(super) http2: bool,
 

@@ -40,7 +40,7 @@ fn targets(arguments: &HttpArguments, base: Option<&Url>) -> anyhow::Result<Vec<
     };
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut targets = list::targets(&text, base).with_context(|| path.display().to_string())?;
-    anyhow::ensure!(!targets.is_empty(), "{} names no URL", path.display());
+    anyhow::ensure!(!targets.is_empty(), "{} contains no URL", path.display());
     for target in targets.iter_mut().filter(|target| target.method == "GET") {
         target.method.clone_from(&arguments.request.method);
     }
@@ -76,5 +76,5 @@ fn tls(arguments: &Tls) -> TlsSettings {
     TlsSettings { trust, server_name: arguments.server_name.clone(), session }
 }
 
-/// Larger than any body that is worth sending repeatedly.
+/// Maximum size of a body: larger than any that is worth sending repeatedly.
 const BODY_BYTES_MAX: u64 = 1 << 30;

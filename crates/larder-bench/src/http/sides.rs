@@ -7,7 +7,7 @@ use bench::result::Run;
 
 use super::arguments::HttpArguments;
 
-/// Runs the load on its server and on the one of `url`, and returns a run of each.
+/// Runs the load on its server and on that of `url`, and returns a run of each.
 pub(super) fn run(arguments: &HttpArguments, load: &HttpLoad, url: &str) -> anyhow::Result<Vec<Run>> {
     let (url, rounds) = (Url::parse(url)?, arguments.rounds);
     let sides = [load.clone(), on_other(load, &url)];
@@ -23,13 +23,13 @@ pub(super) fn run(arguments: &HttpArguments, load: &HttpLoad, url: &str) -> anyh
     let is_one_server = urls[0].authority() == urls[1].authority();
     for (run, url) in runs.iter_mut().zip(urls) {
         run.name = if is_one_server { url.to_string() } else { url.authority() };
-        // The figures are the sum of the rounds, each of which had this load.
+        // The figures are the sum of all rounds. Each round has this load.
         run.load = format!("{rounds} rounds by turns, each of {}", run.load);
     }
     Ok(runs)
 }
 
-/// The same load on another server. A single URL may have another path there.
+/// The same load on another server. A single URL may have a different path there.
 fn on_other(load: &HttpLoad, url: &Url) -> HttpLoad {
     let other = |target: &Target| {
         let path = if load.targets.len() == 1 { url.path.clone() } else { target.url.path.clone() };

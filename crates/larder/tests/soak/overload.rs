@@ -10,12 +10,11 @@ use testkit::{Larder, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
 
-/// Maximum number of requests at the origin at the same time.
+/// Maximum number of concurrent requests at the origin.
 const PLACES: usize = 4;
 const TAKES: Duration = Duration::from_millis(50);
 const PACE: Duration = Duration::from_millis(100);
-/// Clients that send up to ten requests a second each, while the origin can answer 80 in all; queued clients send
-/// fewer.
+/// Number of clients, each of which sends up to ten requests a second, or fewer while queued. The origin can answer 80 a second in all.
 const CLIENTS: usize = 110;
 const HIT_CLIENTS: usize = 20;
 /// Half the waiting time in the queue, because a refusal doesn't wait in it.

@@ -1,4 +1,4 @@
-// An application that caches the results of its slow queries: Fastify, and cacheAside of the package at PACKAGE.
+// An application that caches the results of its slow queries, with Fastify and cacheAside of the package at PACKAGE.
 
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'

@@ -1,4 +1,4 @@
-//! Several gateways over one store ask the origin as one: who asks, who waits, and what becomes of those who wait.
+//! Several gateways with one store collapse requests: which instance forwards, which ones wait, and how waiters are answered.
 
 mod large_bodies;
 
@@ -18,17 +18,17 @@ use crate::fleet::instances::{is_written, sharing, status};
 use crate::fleet::purge_waits::purge;
 use crate::fleet::store_servers::on_each_store;
 
-/// A busy machine is no reason for a test to fail.
+/// Long enough that tests pass on a busy machine.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
-/// The same for those that wait for a lease to end.
+/// The same for tests that wait until a lease expires.
 const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"2s\"";
-/// Nobody waits until it ends.
+/// A lease that doesn't expire during a test.
 const LONG_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
 const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
 const RELOAD: &str = "Cache-Control: no-cache\r\n";
 
-/// An origin whose first answer for each URL waits for a gate, and gateways in front of it.
+/// Gateways in front of an origin whose first response for each URL waits for a gate.
 struct World {
     gateways: Vec<Larder>,
     origin: ScriptedOrigin,
@@ -36,12 +36,12 @@ struct World {
 }
 
 impl World {
-    /// Sum of a kind of lease events of all gateways.
+    /// Number of lease events of one kind at all gateways.
     fn leases(&self, event: &str) -> f64 {
         self.gateways.iter().map(|gateway| leases(gateway, event)).sum()
     }
 
-    /// Asks all gateways for the page at once.
+    /// Asks all gateways for the page concurrently.
     fn texts_of_all(&self) -> Vec<String> {
         texts(&mut self.gateways.iter().map(|it| asking(it, "/page", "")).collect::<Vec<_>>())
     }
@@ -61,7 +61,7 @@ impl World {
         Self { gateways: sharing(count, store, &origin.url(), settings), origin, gate }
     }
 
-    /// Has each gateway asked for a URL, the first one first, and gives back the clients when all others wait for that one.
+    /// Asks each gateway for a URL, the first one first. Returns the clients once the other gateways wait for the first.
     fn all_want(&self, target: &str) -> Vec<Client> {
         let mut clients = vec![asking(&self.gateways[0], target, "")];
         self.origin.wait_for(target, 1);
@@ -79,7 +79,7 @@ fn leases(gateway: &Larder, event: &str) -> f64 {
     gateway.metric("larder_tier_leases_total", &[&format!("event=\"{event}\"")])
 }
 
-/// How many changes the store has of this gateway.
+/// Number of writes of this gateway that the store has accepted.
 fn written(gateway: &Larder) -> f64 {
     gateway.metric("larder_tier_writes_total", &["result=\"written\""])
 }
@@ -89,7 +89,7 @@ fn numbered(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", FOR_LONG, body);
 }
 
-/// A request for something newer counts as such only where something is stored.
+/// Numbers versions, with a stale first one: a reload only counts as such if a response is stored.
 fn numbered_after_a_stale_one(exchange: &mut Exchange<'_>) {
     match exchange.request.earlier {
         0 => {
@@ -104,7 +104,7 @@ fn texts(clients: &mut [Client]) -> Vec<String> {
     clients.iter_mut().map(|client| client.response().text()).collect()
 }
 
-/// Eight URLs that are fresh for a second, asked for at all instances all the time.
+/// All instances constantly get requests for eight URLs that are fresh for a second.
 #[test]
 fn each_expiry_is_one_request_whatever_instance_is_asked() {
     const URLS: usize = 8;
@@ -134,7 +134,7 @@ fn each_expiry_is_one_request_whatever_instance_is_asked() {
             let of_url = arrivals.iter().filter(|(target, _)| *target == format!("/{url}"));
             let times: Vec<Instant> = of_url.map(|(_, at)| *at).collect();
             let gaps = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
-            // A second after it was asked for, by the store's clock, as instances on a busy machine know it.
+            // The gap is a second by the store's clock, less the error of that clock on a busy machine.
             let early: Vec<_> =
                 gaps.enumerate().filter(|(_, gap)| *gap < Duration::from_millis(500)).collect();
             assert!(early.is_empty(), "{store}: asked for again while it was fresh: {early:?}");
@@ -172,7 +172,7 @@ fn who_waits_for_another_instance_gets_what_it_stored() {
     });
 }
 
-/// One that was killed, or that stood still for as long: the response that it brings then is refused.
+/// The holder was killed, or stopped for so long that the store refuses its late response.
 #[test]
 fn a_holder_that_dies_or_comes_back_late_is_followed_by_one_other() {
     on_each_store(|store| {
@@ -186,8 +186,8 @@ fn a_holder_that_dies_or_comes_back_late_is_followed_by_one_other() {
             world.gate.open();
             if signal == Signal::STOP {
                 world.gateways[0].signal(Signal::CONT);
-                assert_eq!(clients[0].response().text(), "version 1", "its client has waited for it");
-                wait::until_true("it is told", || leases(&world.gateways[0], "lost") == 1.0);
+                assert_eq!(clients[0].response().text(), "version 1", "its client has waited");
+                wait::until_true("it is notified", || leases(&world.gateways[0], "lost") == 1.0);
                 is_written(&world.gateways[0]);
                 assert_eq!(world.texts_of_all(), ["version 2"; 4]);
             }
@@ -201,7 +201,8 @@ fn take_time() {
     thread::sleep(Duration::from_millis(100));
 }
 
-/// Each of three reloads at one instance is answered when the other two have asked anew: there is always a newer one under way.
+/// Each of three reloads at one instance is answered only after the other two have been forwarded again, so a newer one is always in
+/// flight.
 #[test]
 fn reloads_hold_nobody_up() {
     const RELOADS_MAX: usize = 60;
@@ -243,7 +244,7 @@ fn reloads_hold_nobody_up() {
     });
 }
 
-/// The holder of the lease asked before the reload, and is answered after it.
+/// The lease holder's request is forwarded before the reload and answered after it.
 #[test]
 fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for() {
     on_each_store(|store| {
@@ -267,18 +268,18 @@ fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for()
         assert_eq!(texts(&mut waiters), ["version 3"; 2], "the holder still waits");
         let before = written(holder);
         gate.open();
-        assert_eq!(held.response().text(), "version 2", "its client has waited for it");
-        wait::until_true("it is told", || written(holder) > before);
+        assert_eq!(held.response().text(), "version 2", "its client has waited");
+        wait::until_true("it is notified", || written(holder) > before);
         for gateway in &fleet {
             assert_eq!(gateway.get("/page").text(), "version 3");
         }
         assert_eq!(origin.total(), 3);
         let lost = fleet.iter().map(|gateway| leases(gateway, "lost")).sum::<f64>();
-        assert_eq!(lost, 0.0, "nobody takes it from its holder");
+        assert_eq!(lost, 0.0, "the holder keeps its lease");
     });
 }
 
-/// A server that is full lets go of leases, although it takes no records.
+/// A full server releases leases, although it accepts no records.
 #[test]
 fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
     for bytes in [10, 300_000] {
@@ -301,7 +302,7 @@ fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
     }
 }
 
-/// A store with room for a record, and none for the body that it names, gets neither: each instance keeps its own response.
+/// A store with room for a record but not for its body gets neither: each instance keeps its own response.
 #[test]
 fn a_response_whose_body_finds_no_room_is_not_shared() {
     let limits = ["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction"];
@@ -318,7 +319,7 @@ fn a_response_whose_body_finds_no_room_is_not_shared() {
     }
     for gateway in &world.gateways {
         assert_eq!(gateway.get("/page").status(), 200);
-        wait::until_true("the write is given up, and its place cleared", || {
+        wait::until_true("the write is abandoned and cleaned up", || {
             gateway.metric("larder_tier_writes_total", &["result=\"removed\""]) > 0.0
         });
         assert_eq!(gateway.metric("larder_tier_writes_total", &["result=\"written\""]), 0.0);
@@ -329,7 +330,7 @@ fn a_response_whose_body_finds_no_room_is_not_shared() {
     assert_eq!(world.origin.total(), 2);
 }
 
-/// Those that waited are forwarded side by side: each waits at the origin until all are there.
+/// The waiters are forwarded concurrently: each waits at the origin until all have arrived.
 #[test]
 fn nobody_waits_for_what_is_not_shared() {
     on_each_store(|store| {
@@ -352,7 +353,7 @@ fn nobody_waits_for_what_is_not_shared() {
 
 const CROWD: usize = 3;
 
-/// So many clients at each gateway, all of which wait for the first one's forward.
+/// Connects `CROWD` clients to each gateway, all of which wait for the first client's forward.
 fn crowds_want(world: &World, target: &str) -> Vec<Client> {
     let mut clients = world.all_want(target);
     for gateway in &world.gateways {
@@ -378,13 +379,13 @@ fn after_a_failure_one_of_those_that_waited_asks() {
         assert_eq!(clients[0].response().status(), 500);
         let texts = texts(&mut clients[1..]);
         assert!(texts.iter().all(|text| text.starts_with("version ")), "{texts:?}");
-        // One asks for the other instances, and both at once that wait beside the client that got the failure.
+        // One request for the other instances, and one for each of the two that wait with the client that got the failure.
         let asked = world.origin.total();
         assert!((2..=4).contains(&asked), "{asked}");
     });
 }
 
-/// An origin whose first answer is stale at once, and which then answers as it is told, to all that a gate lets through.
+/// An origin whose first response is already stale. Once a gate opens, it answers later requests with `then`.
 fn stale_at_once(
     (store, cache_control): (SocketAddr, &'static str),
     then: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
@@ -406,8 +407,8 @@ fn stale_at_once(
     World { gateways, origin, gate }
 }
 
-/// However an origin fails, those who wait at an instance go in turn, and each gets a failure of its own: a failure is nothing to other instances,
-/// of which one takes the lease after the other.
+/// However an origin fails, the waiters of an instance are forwarded in turn, and each gets its own failure. Instances don't share
+/// failures, and take the lease one after the other.
 #[test]
 fn what_fails_is_asked_for_at_each_instance_as_often_as_without_others() {
     let failing = |exchange: &mut Exchange<'_>| {
@@ -427,14 +428,14 @@ fn what_fails_is_asked_for_at_each_instance_as_often_as_without_others() {
             let clients = crowds_want(&world, "/page");
             world.gate.open();
             all_see(&world, clients, (code, detail, requests));
-            // No later request can use it.
+            // Later requests can't use the failure.
             assert_eq!(world.gateways[1].get("/page").status(), code);
             assert_eq!(world.origin.total(), 4 * requests + 1, "{detail}");
         }
     });
 }
 
-/// The origin is asked once more, for all but the client whose request was on its way, which is never answered before the others are.
+/// The origin gets one more request, for all clients but the one whose request was in flight, which is only answered after the others.
 #[test]
 fn a_purge_while_instances_wait_costs_one_request() {
     on_each_store(|store| {
@@ -454,7 +455,7 @@ fn a_purge_while_instances_wait_costs_one_request() {
     });
 }
 
-/// `requests` is how many each instance sends.
+/// Asserts that all clients get this status. Each instance sends `requests` requests.
 #[track_caller]
 fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u16, &str, usize)) {
     let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
@@ -465,7 +466,7 @@ fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u
     assert_eq!(responses.iter().filter(shared).count(), responses.len() - requests, "{detail}");
 }
 
-/// The gate stays shut, and nobody answers.
+/// The gate stays closed, so the origin doesn't answer.
 #[test]
 fn an_origin_that_hangs_is_asked_in_turn_by_each_instance() {
     let redis = Redis::start("");
@@ -479,7 +480,7 @@ fn an_origin_that_hangs_is_asked_in_turn_by_each_instance() {
     world.gate.open();
 }
 
-/// Each instance learns for itself that the origin fails.
+/// Each instance discovers by itself that the origin fails.
 #[test]
 fn a_stale_response_stands_in_at_each_instance_after_one_request() {
     on_each_store(|store| {
@@ -503,7 +504,8 @@ fn a_stale_response_stands_in_at_each_instance_after_one_request() {
 }
 
 impl World {
-    /// Asks each gateway for the page as another user, the first one first; gives back the clients once all others wait, or have asked themselves.
+    /// Asks each gateway for the page as a different user, the first one first. Returns the clients once all others wait or have been
+    /// forwarded.
     fn each_user_wants(&self, requests: usize) -> Vec<Client> {
         let as_user = |number: usize| match number % 2 {
             0 => format!("Cookie: user={number}\r\n"),
@@ -513,7 +515,7 @@ impl World {
         self.origin.wait_for("/page", 2);
         let others = (1..).zip(&self.gateways[1..]);
         clients.extend(others.map(|(number, gateway)| asking(gateway, "/page", &as_user(number))));
-        wait::until_true("the others have come", || {
+        wait::until_true("the others have arrived", || {
             self.leases("waited") as usize + self.origin.total() == 1 + requests
         });
         clients
@@ -542,7 +544,7 @@ fn one_request_with_credentials_validates_what_all_may_share() {
     });
 }
 
-/// The origin has changed its mind: what it makes of each request is that user's.
+/// The origin no longer sends public responses: each response belongs to its user.
 #[test]
 fn what_a_validation_brings_for_one_user_stays_with_that_user() {
     on_each_store(|store| {
@@ -554,7 +556,7 @@ fn what_a_validation_brings_for_one_user_stays_with_that_user() {
         world.gate.open();
         assert_eq!(texts(&mut clients), ["user=0", "Bearer 1", "user=2", "Bearer 3"]);
         assert_eq!(world.origin.total(), 5);
-        assert_eq!(world.gateways[1].get("/page").text(), "", "what nobody's credentials have brought");
+        assert_eq!(world.gateways[1].get("/page").text(), "", "a response to a request without credentials");
     });
 }
 
@@ -583,7 +585,7 @@ fn nobody_waits_for_what_credentials_select() {
     assert_eq!(gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>(), taken);
 }
 
-/// A response that one of them writes beside the other's comes from the store as well.
+/// Each instance also gets the other's variants from the store.
 #[test]
 fn variants_that_two_instances_store_at_once_are_there_for_both() {
     const PAGES: usize = 20;
@@ -611,7 +613,7 @@ fn variants_that_two_instances_store_at_once_are_there_for_both() {
     });
 }
 
-/// While one validates, all serve what they have, and then all have what it brought.
+/// While one instance validates, all serve their stale response, and then all have the new one.
 #[test]
 fn one_validates_behind_all_stale_responses() {
     on_each_store(|store| {

@@ -12,13 +12,13 @@ pub(crate) fn config(store: SocketAddr, origin: &str, settings: &str) -> String 
     format!("{site}[store.remote]\nurl = \"redis://{store}/0\"\n{settings}\n")
 }
 
-/// Starts gateways with that configuration, which share a store.
+/// Starts gateways that share a store, with the configuration from [`config`].
 #[track_caller]
 pub(crate) fn sharing(count: usize, store: SocketAddr, origin: &str, settings: &str) -> Vec<Larder> {
     start(count, |_| Setup::config(LARDER, &config(store, origin, settings)))
 }
 
-/// Starts as many as are asked for, and waits until all know each other, in all stores that they share.
+/// Starts `count` gateways, and waits until all know each other in all stores that they share.
 #[track_caller]
 pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder> {
     let gateways: Vec<Larder> = (0..count).map(|index| setup(index).start()).collect();
@@ -33,11 +33,11 @@ pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder>
     gateways
 }
 
-/// Waits until the store has what a gateway has to write.
+/// Waits until the store has all writes of a gateway.
 #[track_caller]
 pub(crate) fn is_written(gateway: &Larder) {
     let pending = || gateway.metric("larder_tier_pending_keys", &[]);
-    wait::until_true("the store knows", || pending() == 0.0);
+    wait::until_true("the store has them", || pending() == 0.0);
 }
 
 pub(crate) fn status(response: &Response) -> &str {

@@ -1,4 +1,4 @@
-//! `larder kv` as the tier of gateways: the promises that it keeps on Redis, it keeps here.
+//! `larder kv` as the tier of gateways, which fulfils the same contract as with Redis.
 
 use std::sync::Arc;
 use std::time::Duration;

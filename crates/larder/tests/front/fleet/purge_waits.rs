@@ -1,4 +1,4 @@
-//! Purges of instances that share a store, and what becomes of copies.
+//! Purges by instances that share a store, and doubts about copies.
 
 use testkit::Larder;
 
@@ -6,13 +6,13 @@ pub(crate) fn doubts(gateway: &Larder, reason: &str) -> f64 {
     gateway.metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
 }
 
-/// Answer to a purge.
+/// Response to a purge.
 pub(crate) struct Purged {
     pub(crate) is_complete: bool,
     pub(crate) text: String,
 }
 
-/// Asks a gateway for a purge.
+/// Sends a purge to a gateway.
 #[track_caller]
 pub(crate) fn purge(gateway: &Larder, query: &str) -> Purged {
     let answer = gateway.ask_admin("POST", &format!("/purge?{query}"), "");

@@ -1,4 +1,4 @@
-//! The tier behind memory in trouble, seen from outside: what waits for it, and what comes of it.
+//! A failing tier behind memory: operations that wait for it, and their outcome.
 #![cfg(feature = "test-store")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use testkit::{Larder, ScriptedOrigin, Setup, Signal, wait};
 
 use crate::LARDER;
 
-/// A gateway over a tier that cannot be reached as long as a file exists.
+/// A gateway with a tier that is unreachable as long as a file exists.
 struct Bench {
     larder: Larder,
     origin: ScriptedOrigin,
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// More keys than writers, which the tier can't change now.
+/// The tier can't write these keys, and there are more of them than writers.
 #[test]
 fn keys_that_fail_keep_no_others_waiting() {
     let bench = Bench::start("contended_keys=stuck", "");
@@ -56,16 +56,16 @@ fn keys_that_fail_keep_no_others_waiting() {
     }
     bench.get_all("/fine", 20);
     wait::until_true("the others are written", || bench.writes("written") == 20.0);
-    assert_eq!(bench.pending(), 20.0, "what fails is tried again");
+    assert_eq!(bench.pending(), 20.0, "failed writes are retried");
 }
 
-/// A refusal says nothing about the stored response, and takes no place in the queue.
+/// A note that a response isn't stored doesn't affect the stored response, and isn't queued.
 #[test]
 fn notes_never_wait_for_the_tier() {
     let bench = Bench::start("dead_while=@dir@/dead,memory=kept", "");
     bench.get_all("/private", 100);
     assert_eq!((bench.pending(), bench.writes("refused")), (0.0, 0.0));
-    assert_eq!(bench.larder.metric("larder_store_notes", &[]), 100.0, "memory has them");
+    assert_eq!(bench.larder.metric("larder_store_notes", &[]), 100.0, "memory holds them");
     let seen = bench.origin.total();
     bench.get_all("/private", 100);
     assert_eq!(bench.origin.total(), seen + 100);
@@ -78,14 +78,15 @@ fn what_waits_is_written_soon_after_the_tier_is_back() {
     assert_eq!(bench.larder.ask("DELETE", "/gone", "").status(), 200);
     assert_eq!((bench.pending(), bench.writes("given_up")), (1001.0, 0.0));
     bench.revive();
-    wait::until_true("all is written", || bench.pending() == 0.0);
+    wait::until_true("everything is written", || bench.pending() == 0.0);
     assert_eq!((bench.writes("written"), bench.writes("removed")), (1000.0, 1.0));
-    assert!(bench.writes("failed") < 60.0, "who knows that it is dead does not ask");
+    assert!(bench.writes("failed") < 60.0, "a known-dead server isn't tried");
     bench.get_all("/fine", 1000);
     assert_eq!(bench.larder.metric("larder_tier_loads_total", &["result=\"hit\""]), 1000.0);
 }
 
-/// A stop waits until the tier knows, for a removal as long as requests get to finish, and for nothing else where the tier takes nothing.
+/// A stop waits until the tier has all changes. If the tier accepts none, the stop waits up to `drain_limit` for removals, and doesn't wait
+/// for other changes.
 #[test]
 fn a_stop_says_what_the_tier_will_never_know() {
     const LOST: &str = "stopped before all changes reached the shared store";

@@ -1,4 +1,4 @@
-//! Several gateways over one server of the Redis protocol, seen from outside: they behave as one cache.
+//! Several gateways with one Redis-compatible server behave as one cache.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::fleet::instances::{self, is_written, sharing, status};
 use crate::fleet::purge_waits::{self, purge};
 use crate::fleet::store_servers::on_each_store;
 
-/// For one that waits for its store on a busy machine.
+/// Timeouts for gateways that wait for their store on a busy machine.
 const PATIENT: &str = "record_timeout = \"5s\"\nconnect_timeout = \"10s\"";
 const FRESH: &str = "Cache-Control: max-age=3600\r\n";
 
@@ -44,30 +44,30 @@ impl Fleet {
         Self { gateways, origin, version }
     }
 
-    /// One more gateway, which the others need not know yet.
+    /// Starts another gateway, which the others may not know yet.
     fn newcomer(&self, store: SocketAddr) -> Larder {
         Setup::config(LARDER, &instances::config(store, &self.origin.url(), PATIENT)).start()
     }
 
-    /// The number of the version that the origin has from now on.
+    /// Changes the origin's version and returns the new number.
     fn change(&self) -> usize {
         self.version.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Stores what the origin has at the first gateway, and in the store.
+    /// Stores the origin's response at the first gateway and in the store.
     fn store_at_first(&self, target: &str) -> Response {
         let response = self.gateways[0].get(target);
         is_written(&self.gateways[0]);
         response
     }
 
-    /// Waits until a gateway has heard of so many purges.
+    /// Waits until a gateway has received `purges` purges.
     fn has_heard(&self, gateway: usize, purges: f64) {
         let heard = || self.gateways[gateway].metric("larder_tier_purges_heard_total", &[]);
-        wait::until_true("it hears of the purge", || heard() >= purges);
+        wait::until_true("it receives the purge", || heard() >= purges);
     }
 
-    /// Waits until a gateway has what the origin has now, without asking it.
+    /// Waits until a gateway has the origin's current version without forwarding a request.
     fn has_current(&self, gateway: usize, target: &str) {
         let expected = format!("version {}", self.version.load(Ordering::SeqCst));
         let asked = self.origin.total();
@@ -80,7 +80,7 @@ impl Fleet {
         assert_eq!(self.origin.total(), asked, "{last}");
     }
 
-    /// Purges by the first gateway, and expects all to have reached it.
+    /// Purges through the first gateway, and asserts that the purge is complete.
     fn purge(&self, query: &str) {
         let purged = purge(&self.gateways[0], query);
         assert!(purged.is_complete, "{query}: {}", purged.text);
@@ -164,7 +164,7 @@ fn what_the_store_forgets_is_still_served() {
     let before = changed();
     let mut store = RespClient::connect(redis.address());
     store.names("larder:r:*").iter().for_each(|name| drop(store.ask(&[b"DEL", name])));
-    wait::until_true("it is told", || changed().iter().zip(before).all(|(now, before)| *now > before));
+    wait::until_true("both are notified", || changed().iter().zip(before).all(|(now, before)| *now > before));
     for gateway in &fleet.gateways {
         assert!(status(&gateway.get("/page")).contains("; hit"));
     }
@@ -203,7 +203,7 @@ fn a_purge_is_seen_by_all() {
     });
 }
 
-/// A server that has no memory takes no purge: nobody is to believe that it did.
+/// A server without memory doesn't accept a purge, so the purge must not be reported as complete.
 #[test]
 fn a_purge_that_the_store_does_not_take_is_not_complete() {
     let redis = Redis::start("");
@@ -219,7 +219,7 @@ fn a_purge_that_the_store_does_not_take_is_not_complete() {
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
 }
 
-/// A rule has stored it under a path that belongs to another site: the others find it by the URL all the same.
+/// A rule has stored the response under a path that belongs to another site. The other instances still find it by its URL.
 #[test]
 fn an_unsafe_request_for_what_a_rule_has_moved_is_seen_by_all() {
     const MOVED: &str =
@@ -236,17 +236,17 @@ fn an_unsafe_request_for_what_a_rule_has_moved_is_seen_by_all() {
     gateways[0].get("/v1/page");
     is_written(&gateways[0]);
     assert_eq!(gateways[1].get("/v1/page").text(), "0");
-    // Each makes two purges: where the rule has stored it, and where the URL would be stored without the rule.
+    // Each request makes two purges: for the key that the rule produces, and for the key of the URL without the rule.
     for (version, count) in [("2", 2.0), ("4", 4.0)] {
         assert_eq!(gateways[0].ask("DELETE", "/v1/page", "").status(), 200);
-        wait::until_true("the other hears both", || {
+        wait::until_true("the other has both", || {
             gateways[1].metric("larder_tier_purges_heard_total", &[]) >= count
         });
         assert_eq!(gateways[1].get("/v1/page").text(), version);
     }
 }
 
-/// A rule that takes the groups of what a request has changed out of use does so on all instances, as for the URL itself.
+/// A rule that invalidates the groups of a changed response does so on all instances, as for the URL itself.
 #[test]
 fn an_unsafe_request_and_the_groups_that_it_invalidates_are_seen_by_all() {
     let redis = Redis::start("");
@@ -263,7 +263,7 @@ fn an_unsafe_request_and_the_groups_that_it_invalidates_are_seen_by_all() {
         }
     }
     assert_eq!(gateways[1].ask("DELETE", "/changed", "").text(), "DELETE 2");
-    wait::until_true("the other hears of URL and group", || {
+    wait::until_true("the other has URL and group", || {
         gateways[0].metric("larder_tier_purges_heard_total", &[]) >= 2.0
     });
     assert_eq!(["/changed", "/beside"].map(|target| gateways[0].get(target).text()), ["GET 3", "GET 2"]);
@@ -277,7 +277,7 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
     fleet.gateways[1].get("/page");
     fleet.gateways[1].signal(Signal::STOP);
     let purged = purge(&fleet.gateways[0], "everything=true");
-    assert!(!purged.is_complete, "who stands still has reached nothing: {}", purged.text);
+    assert!(!purged.is_complete, "a stopped instance hasn't applied it: {}", purged.text);
     fleet.change();
     assert_eq!(fleet.newcomer(redis.address()).get("/page").body, b"version 2");
     fleet.gateways[1].signal(Signal::CONT);
@@ -285,8 +285,8 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
 }
 
-/// Others hear of it one way over the network after it was written, and before that nothing waits for an answer that it does not need: who has it,
-/// what lies under the URL, and who shares the store are one question.
+/// Other instances receive a purge one network delay after it was written. Before that, one round trip answers everything that the purge
+/// needs to know: the record, the contents under the URL and the instances that share the store.
 #[test]
 fn a_purge_from_far_away_takes_three_ways_until_others_hear() {
     const ONE_WAY: Duration = Duration::from_millis(100);
@@ -302,15 +302,15 @@ fn a_purge_from_far_away_takes_three_ways_until_others_hear() {
         thread::scope(|scope| {
             let (before, begun) = (heard(), Instant::now());
             scope.spawn(|| purge(&far, "url=http%3A%2F%2Ftest.example%2Fpage"));
-            wait::until_true("the other one hears", || heard() > before);
+            wait::until_true("the other one has it", || heard() > before);
             begun.elapsed()
         })
     });
-    let quickest = quickest.min().expect("there are some");
+    let quickest = quickest.min().expect("there are three");
     assert!(quickest >= 3 * ONE_WAY && quickest < 5 * ONE_WAY, "{quickest:?}");
 }
 
-/// It has not heard of purges that were complete without it, and its clients ask before it can have.
+/// The stopped process hasn't received the purges that completed without it, and its clients send requests before it can.
 #[test]
 fn a_process_that_was_stopped_serves_nothing_that_was_purged_meanwhile() {
     let redis = Redis::start("");
@@ -325,7 +325,7 @@ fn a_process_that_was_stopped_serves_nothing_that_was_purged_meanwhile() {
 }
 
 impl Fleet {
-    /// Purges until that is complete without an instance that stands still. Its clients ask before it goes on.
+    /// Purges until a purge is complete without the stopped instance. Its clients send requests before it continues.
     fn purge_without(&self, stopped: &Larder, clients: &mut [Client]) {
         let version = self.change();
         wait::until_true("the purge is complete without it", || {
@@ -341,7 +341,7 @@ impl Fleet {
     }
 }
 
-/// Sets the clock of a server.
+/// Shifts the clock that a server reports by `ahead_s` seconds.
 pub(crate) fn clock_ahead(ahead_s: i64) -> impl Fn(&Seen<'_>) -> Fate {
     move |seen| {
         if seen.name() != "TIME" {
@@ -353,7 +353,7 @@ pub(crate) fn clock_ahead(ahead_s: i64) -> impl Fn(&Seen<'_>) -> Fate {
     }
 }
 
-/// Errors of a server without HELLO repeat the password, and any text may be meant for the terminal.
+/// Errors of a server without HELLO repeat the password, and any text may contain terminal escape sequences.
 #[test]
 fn words_of_a_server_put_no_secret_and_no_control_character_into_logs() {
     let redis = Redis::start("");
@@ -366,7 +366,7 @@ fn words_of_a_server_put_no_secret_and_no_control_character_into_logs() {
     });
     let store = format!("redis://somebody:s3cr3t@{}/0", proxy.address());
     let gateway = Setup::origin(LARDER, "http://127.0.0.1:1").arguments(&["--store", &store]).start();
-    wait::until_true("it says why", || gateway.stderr().contains("refused the handshake"));
+    wait::until_true("it logs the reason", || gateway.stderr().contains("refused the handshake"));
     let doctor = run(LARDER, ["doctor", "--store", &store]);
     for told in [gateway.stderr(), doctor.text() + &doctor.stderr] {
         assert!(told.contains("unknown command 'HELLO'"), "{told}");
@@ -374,7 +374,7 @@ fn words_of_a_server_put_no_secret_and_no_control_character_into_logs() {
     }
 }
 
-/// Ages count by the clock of each instance, whatever the server says of the time.
+/// Each instance computes ages by its own clock, whatever time the server reports.
 #[test]
 fn a_store_whose_clock_is_wrong_makes_nothing_older() {
     for ahead_s in [3600, -3600] {
@@ -400,7 +400,7 @@ fn a_store_whose_clock_is_wrong_makes_nothing_older() {
     }
 }
 
-/// A stored response depends on the configuration of its site, so another configuration can't use it. `fields` are those of the response.
+/// A stored response depends on the configuration of its site, so a different configuration can't use it. `fields` are the response fields.
 #[test]
 fn what_another_configuration_has_stored_is_a_miss() {
     const LONG: &str = "Cache-Control: max-age=600\r\n";
@@ -442,7 +442,7 @@ fn what_another_configuration_has_stored_is_a_miss() {
     }
 }
 
-/// A header section that no record can hold is not said to be stored, and nobody waits for it.
+/// A response whose header section is too large for a record isn't reported as stored, and no instance waits for it.
 #[test]
 fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {
     let redis = Redis::start("");

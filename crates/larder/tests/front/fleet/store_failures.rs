@@ -1,4 +1,4 @@
-//! A fleet over a store that fails: no request of a client does, nothing wrong is served, and all agree again when it is back.
+//! A fleet whose store fails: no client request fails, no wrong response is served, and all instances agree again once the store is back.
 
 mod faulty;
 
@@ -19,7 +19,7 @@ use crate::fleet::instances;
 use crate::fleet::instances::{is_written, status};
 use crate::fleet::purge_waits::{doubts, purge};
 
-/// Changes a page, and reloads it at the first gateway.
+/// Changes a page, and reloads it at a gateway.
 fn change(pages: &Pages, gateway: &Larder, path: &str) -> u64 {
     let version = pages.change(path);
     let got = pages.get_with(&mut gateway.client(), path, "Cache-Control: no-cache\r\n");
@@ -35,7 +35,7 @@ fn has(pages: &Pages, gateway: &Larder, path: &str, version: u64) {
     wait::until_true(&what, || pages.get(&mut client, path).version == version);
 }
 
-/// One fault during load. How long after its end all agreed again.
+/// Runs one fault during load. Returns the time from its end until all instances agreed again.
 fn outage(
     fault: Fault,
     store: &mut Store,
@@ -53,7 +53,7 @@ fn outage(
     store.end(fault);
     let back = Instant::now() + fault.lingers();
     let afterwards = change(pages, &gateways[0], &hot[1]);
-    // Others keep a response that a server without memory didn't take, until it ends or changes once more.
+    // If a server without memory refused a response, other instances keep the old one until it expires or changes again.
     if fault != Fault::Full {
         has(pages, &gateways[1], &hot[0], during);
     }
@@ -89,7 +89,7 @@ fn no_outage_of_larder_kv_is_seen_by_clients() {
     outages(Kind::Kv);
 }
 
-/// The store is silent when the purge comes, and when the process begins to end.
+/// The store doesn't answer when the purge arrives, nor when the process starts to stop.
 #[test]
 fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     let (redis, pages) = (Redis::start(""), Pages::of("a.test"));
@@ -106,7 +106,7 @@ fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     assert!(!purge(&gateways[0], "everything=true").is_complete);
     let mut ending = gateways.remove(0);
     ending.signal(Signal::TERM);
-    wait::until_true("it begins to end", || ending.stderr().contains("stopping"));
+    wait::until_true("it starts to stop", || ending.stderr().contains("stopping"));
     let connections = path.connections();
     wait::until_true("it tries the store again", || {
         ending.service().assert_runs();
@@ -118,14 +118,14 @@ fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     assert!(!ending.stderr().contains("panicked"), "{}", ending.stderr());
 }
 
-/// A body of which the store loses segments while it is sent.
+/// A body that loses segments in the store while it is being sent.
 #[test]
 fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
     let store = Store::start(Kind::Redis);
     let pages = Pages::of("a.test");
     let origin = FaultProxy::start(pages.origin.address());
     let config = config(store.address(), "256MiB", VERIFICATION_MS, &[&pages]);
-    // Segments are to be lost, not late.
+    // Segments must be lost, not late.
     let config = config.replace("record_timeout", "segment_timeout = \"10s\"\nrecord_timeout");
     let config = config.replace(&pages.url(), &origin.url());
     let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
@@ -146,15 +146,15 @@ fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
         lose_segments(&store);
         body.extend(client.rest());
         let whole = faulty::pages::body("a.test", &path, 1);
-        assert!(whole.starts_with(&body), "what came is right");
+        assert!(whole.starts_with(&body), "the received bytes are right");
         match expected {
             End::Complete => assert!(body.len() == whole.len() && pages.origin.total() > asked),
-            _ => assert!(body.len() < whole.len(), "not as if it were the end"),
+            _ => assert!(body.len() < whole.len(), "the body is cut short"),
         }
     }
 }
 
-/// All but the first eight of a body.
+/// Deletes all segments of a body but the first eight.
 fn lose_segments(store: &Store) {
     let mut client = store.client();
     let index = |name: &[u8]| name.rsplit(|byte| *byte == b':').next().map(<[u8]>::to_vec);
@@ -164,7 +164,7 @@ fn lose_segments(store: &Store) {
     }
 }
 
-/// Two sites, two instances, and pages of each way to be stored: in a record, in a segment beside it, in several.
+/// Two sites, two instances, and pages for each way of storing a body: in the record, in one segment, in several segments.
 struct Damaged {
     store: Store,
     sites: [Pages; 2],
@@ -185,7 +185,7 @@ impl Damaged {
         self.sites.iter().for_each(|site| paths.iter().for_each(|path| _ = site.change(path)));
     }
 
-    /// Asks a gateway for all pages; the origin's version is the only right one.
+    /// Requests all pages from a gateway, and asserts that each has the origin's version.
     #[track_caller]
     fn is_current(&self, gateway: usize, paths: &[String], what: &str) {
         let mut client = self.gateways[gateway].client();
@@ -197,14 +197,14 @@ impl Damaged {
         }
     }
 
-    /// Purges until all instances have reached it: purges go on, whatever was damaged.
+    /// Purges until a purge is complete: purges still work, whatever was damaged.
     #[track_caller]
     fn purge_is_complete(&self, query: &str, what: &str) {
         let what = format!("{what}: a purge is complete");
         wait::until_true(&what, || purge(&self.gateways[1], query).is_complete);
     }
 
-    /// All keys of one kind, one after the other damaged in the ways from this one on.
+    /// Damages all keys of one kind, cycling through the kinds of damage from `turn` on.
     fn check(&mut self, number: usize, kind: damage::Kind, turn: usize) {
         let what = format!("{kind:?} {:?} {number}", DAMAGES[turn]);
         let lengths = if kind == damage::Kind::Segment { [90_000, 1_100_000] } else { [600, 90_000] };
@@ -213,13 +213,13 @@ impl Damaged {
         self.is_current(0, &paths, &what);
         is_written(&self.gateways[0]);
         let before = damage::contents(&mut client);
-        // The purge below is set back later.
+        // The damage below may revert this purge.
         self.change(&paths);
         self.purge_is_complete("everything=true", &what);
         self.is_current(0, &paths, &what);
         is_written(&self.gateways[0]);
         let count = damage::damage(&mut client, kind, turn, &before, &mut self.random);
-        assert!(count > 0, "{what}: there is none");
+        assert!(count > 0, "{what}: there is no such key");
         self.is_current(1, &paths, &what);
         self.is_current(0, &paths, &what);
         self.change(&paths);
@@ -236,7 +236,7 @@ impl Damaged {
     }
 }
 
-/// Damage to any key of the store leads to no wrong byte for a URL, nothing of another site and nothing that was purged, and purges go on.
+/// Whichever key of the store is damaged, no wrong bytes, responses of another site or purged responses are served, and purges still work.
 #[test]
 fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
     let mut damaged = Damaged::start();
@@ -244,8 +244,8 @@ fn whatever_is_damaged_in_the_store_nothing_wrong_is_served() {
     all.enumerate().for_each(|(number, (kind, turn))| damaged.check(number, kind, turn));
 }
 
-/// A server may answer heartbeats, tell of changes, and refuse the log or be too slow for it: purges are complete without an instance that can't read
-/// it, and it knows that nobody vouches for its copies.
+/// A server may answer heartbeats and report changes, but fail to return the log. Purges are complete without an instance that can't read
+/// the log, and that instance knows that its copies are unverified.
 #[test]
 fn an_instance_that_cannot_read_the_purge_log_says_so() {
     let redis = Redis::start("");
@@ -270,10 +270,8 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
             }
             _ => Fate::Pass,
         });
-        wait::until_true("it does not count any more", || {
-            gateways[1].metric("larder_tier_instances", &[]) == 1.0
-        });
-        wait::until_true("it knows that", || verified() == 0.0);
+        wait::until_true("it no longer counts", || gateways[1].metric("larder_tier_instances", &[]) == 1.0);
+        wait::until_true("it is unverified", || verified() == 0.0);
         let log = gateways[0].stderr();
         assert!(log.contains("the purge log of the shared store can't be read"), "{log}");
         assert!(log.contains("planted"), "{log}");
@@ -283,20 +281,20 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
         let unverified = doubts(&gateways[0], "unverified");
         let got = pages.get(&mut gateways[0].client(), &path);
         match coherence {
-            "strict" => assert_eq!(got.version, after, "what it has is validated"),
+            "strict" => assert_eq!(got.version, after, "its copy is validated"),
             _ => assert!(
                 got.version == after || doubts(&gateways[0], "unverified") > unverified,
                 "it is counted"
             ),
         }
         replies.decide(|_| Fate::Pass);
-        wait::until_true("it is in step again", || verified() == 1.0);
+        wait::until_true("it is verified again", || verified() == 1.0);
         has(&pages, &gateways[0], &path, after);
     }
 }
 
-/// A store with room for a tenth of what is asked for keeps little; it costs the origin nothing that was not asked for, and is not
-/// written to again and again. An instance that reconnects asks the store, and not the origin.
+/// A store with room for a tenth of the responses keeps few of them, but causes no additional requests to the origin and no repeated
+/// writes. An instance that reconnects asks the store instead of the origin.
 #[test]
 fn a_store_that_is_too_small_is_no_burden() {
     let redis = Redis::start("maxmemory 4mb\nmaxmemory-policy volatile-lfu");
@@ -312,7 +310,7 @@ fn a_store_that_is_too_small_is_no_burden() {
         is_written(&gateways[0]);
         ask_all(path);
     }
-    assert_eq!(pages.origin.total(), hot.len(), "what one has fetched all have");
+    assert_eq!(pages.origin.total(), hot.len(), "each was fetched only once");
     redis.command("CLIENT KILL TYPE normal SKIPME yes");
     for round in 0..5 {
         hot.iter().for_each(ask_all);
@@ -327,11 +325,11 @@ fn a_store_that_is_too_small_is_no_burden() {
     let (asked, written) = (pages.origin.total() - hot.len(), calls(&redis, "set") - written);
     let requests = 2 * gateways.len() * set.len();
     assert!(asked <= requests, "{asked}");
-    // The lease of a response, its record, which ends the lease, and segments.
+    // Writes for the lease, for the record, which ends the lease, and for segments.
     assert!(written <= 6 * asked, "{written} writes for {asked} responses");
 }
 
-/// How often a command was executed.
+/// Number of calls of a command.
 fn calls(redis: &Redis, command: &str) -> usize {
     let statistics = redis.command("INFO commandstats");
     let name = format!("cmdstat_{command}:calls=");
@@ -339,7 +337,7 @@ fn calls(redis: &Redis, command: &str) -> usize {
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// By the server's own count of all that it was asked; nobody sends a heartbeat meanwhile.
+/// The server counts the commands it processes. Heartbeats are rare enough not to interfere.
 #[test]
 fn a_hit_asks_the_store_for_nothing() {
     for kind in [Kind::Redis, Kind::Kv] {
@@ -354,8 +352,8 @@ fn a_hit_asks_the_store_for_nothing() {
             is_written(gateway);
         }
         let mut client = store.client();
-        // At first, a response may be validated that was asked for before the log was read, and what was written is followed.
-        wait::until_true("hits ask for nothing", || {
+        // At first, the gateways may validate a response requested before they read the log, and follow the keys that they wrote.
+        wait::until_true("hits send no commands", || {
             let before = processed(&mut client);
             let mut hits = 0;
             for path in paths.iter().cycle().take(200) {
@@ -363,7 +361,7 @@ fn a_hit_asks_the_store_for_nothing() {
                     hits += usize::from(pages.get(client, path).response.is_hit());
                 }
             }
-            // But for the question itself.
+            // The only command is the INFO that counts.
             hits == 400 && processed(&mut client) - before == 1
         });
     }

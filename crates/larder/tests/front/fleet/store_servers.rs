@@ -1,4 +1,4 @@
-//! The servers that a store is tested on.
+//! Servers that shared stores are tested with.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use testkit::{Kv, Redis};
 
 use crate::LARDER;
 
-/// With each of them, on its own.
+/// Runs a check with each server.
 pub(crate) fn on_each_store(check: impl Fn(SocketAddr)) {
     let redis = Redis::start("");
     check(redis.address());

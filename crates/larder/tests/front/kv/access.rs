@@ -1,4 +1,4 @@
-//! Access to `larder kv`, and its end: passwords, protected mode, TLS, how many clients, strangers and idle ones.
+//! Access to `larder kv`: passwords, protected mode, TLS, client limits, and unauthenticated or idle clients.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,13 +16,13 @@ use crate::LARDER;
 
 const NOAUTH: &str = "-NOAUTH Authentication required.";
 
-/// A server that asks for the password "one", with more lines in `[kv]`.
+/// A server that requires the password "one", with more lines in `[kv]`.
 pub(crate) fn locked(more: &str) -> KvService {
     let setup = KvSetup::new(LARDER).file("password", "one\n").file("other", "second\n");
     setup.start(&format!("password_files = [\"password\"]\n{more}"))
 }
 
-/// A client that has given the password.
+/// An authenticated client.
 pub(crate) fn let_in(address: SocketAddr) -> Talker {
     let mut client = Talker::connect(address);
     client.expect("AUTH one", "+OK\r\n");
@@ -33,7 +33,7 @@ fn say(address: SocketAddr, bytes: &str) -> String {
     String::from_utf8_lossy(&converse(address, bytes.as_bytes(), usize::MAX)).into_owned()
 }
 
-/// The same to both gives the same from both, in conversations that `|` separates, with ` ; ` between commands.
+/// Asserts that both servers reply alike. `|` separates conversations, and ` ; ` separates commands.
 fn check_as_redis(redis: &Redis, kv: &KvService, conversations: &str) {
     for commands in conversations.split('|') {
         let commands = &format!("{}\r\n", commands.replace(" ; ", "\r\n"));
@@ -82,8 +82,8 @@ fn a_new_password_takes_the_place_of_an_old_one() {
     assert!(opens("one") && opens("second"));
     assert_eq!(kv.reload("password_files = [\"other\"]").status(), 200);
     assert!(!opens("one") && opens("second"));
-    assert_eq!(client.ask("GET a"), "$-1", "a client that is in stays in");
-    // A file that is about to be written anew is empty for a moment.
+    assert_eq!(client.ask("GET a"), "$-1", "a client stays authenticated");
+    // A file that is being rewritten is empty for a moment.
     for emptied in ["", "# nothing\n", "[admin]\nlisten = \"127.0.0.1:1\"\n"] {
         kv.write_file("larder.toml", emptied);
         let refused = kv.ask_admin("POST", "/reload");
@@ -95,7 +95,7 @@ fn a_new_password_takes_the_place_of_an_old_one() {
     assert_eq!(kv.reload("password_files = [\"password\"]").status(), 200);
 }
 
-/// As in Redis: a client that was there before goes on. New ones can send little at once until they have given the password.
+/// As in Redis, connected clients stay authenticated. New clients can only send small requests until they authenticate.
 #[test]
 fn a_password_can_be_set_while_clients_are_connected() {
     let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
@@ -139,7 +139,7 @@ fn a_password_can_be_set_while_clients_are_connected() {
     }
 }
 
-/// Commands with passwords; not all of them are possible.
+/// Commands with passwords, some of them invalid.
 const SECRETS: &str = "CONFIG SET timeout 0 requirepass hidden-1
 config set masterauth hidden-2
 ACL SETUSER default on >hidden-3
@@ -180,7 +180,7 @@ fn passwords_are_shown_to_nobody() {
     assert!(!log.contains("hidden-") && !metrics.contains("hidden-"), "{log}");
 }
 
-/// An address of this machine that is not loopback: the one that packets to others would come from. None is sent.
+/// A non-loopback address of this machine: the source address of packets to other hosts. No packet is sent.
 fn own_address() -> std::net::IpAddr {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect("198.51.100.1:9").expect("a route");
@@ -216,7 +216,7 @@ fn more_clients_than_may_be_are_told_so() {
     assert_eq!(kv.reload("[kv.limits]\nclients_max = 3").status(), 200);
     clients.push(Talker::connect(kv.address()));
     clients[1].expect("PING", "+PONG\r\n");
-    wait::until_true("a third is let in", || kv.ask("PING\r\n") == "+PONG\r\n");
+    wait::until_true("a third is accepted", || kv.ask("PING\r\n") == "+PONG\r\n");
     clients[0].expect("CONFIG SET maxclients 1", "+OK\r\n");
     wait::until_true("a third is refused again", || kv.ask("PING\r\n") == full);
 }
@@ -236,7 +236,7 @@ fn idle_clients_are_closed_but_not_subscribers() {
     busy.expect("PUBLISH channel x", ":1\r\n");
 }
 
-/// Addresses with TLS alone: the lines of `[kv.tls]` for these files, and more of them.
+/// Lines of `[kv.tls]` for a server that only listens with TLS, with these files and more settings.
 pub(crate) fn tls(identity: &Identity, more: &str) -> String {
     let (cert, key) = (identity.certificate.display(), identity.key.display());
     format!("listen = []\n[kv.tls]\nlisten = [\"127.0.0.1:0\"]\ncert = \"{cert}\"\nkey = \"{key}\"\n{more}\n")
@@ -264,7 +264,7 @@ fn clients_may_speak_tls() {
     let identity = authority.identity(&NAMES);
     let kv = KvService::start(LARDER, &tls(&identity, ""));
     assert_eq!(ping(&kv, &authority, None), "PONG\n");
-    assert_ne!(ping(&kv, &other, None), "PONG\n", "an authority that nobody knows");
+    assert_ne!(ping(&kv, &other, None), "PONG\n", "an unknown authority");
     // A client without TLS gets an alert, not a reply.
     assert!(!kv.ask("PING\r\n").contains("PONG"));
 
@@ -284,14 +284,14 @@ fn clients_may_need_certificates() {
     let ca = |more: &str| tls(&identity, &format!("client_ca_file = \"{}\"\n{more}", file.display()));
     let kv = KvService::start(LARDER, &ca(""));
     assert_eq!(ping(&kv, &authority, Some(&own(&clients))), "PONG\n");
-    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "signed by another");
+    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "another authority");
     assert_ne!(ping(&kv, &authority, None), "PONG\n");
     assert_eq!(kv.reload(&ca("client_certificates = \"optional\"")).status(), 200);
     assert_eq!(ping(&kv, &authority, None), "PONG\n");
-    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "signed by another");
+    assert_ne!(ping(&kv, &authority, Some(&own(&authority))), "PONG\n", "another authority");
 }
 
-/// A server with a listener beside that for TLS, which is its second.
+/// A server with a plain listener, followed by a TLS listener.
 fn start_beside_tls(before: &str, more: &str) -> (Authority, KvService) {
     let authority = Authority::new();
     let settings = tls(&authority.identity(&NAMES), more).replacen("[]", "[\"127.0.0.1:0\"]", 1);
@@ -299,7 +299,7 @@ fn start_beside_tls(before: &str, more: &str) -> (Authority, KvService) {
     (authority, kv)
 }
 
-/// A session of TLS whose handshake is done.
+/// A TLS session after its handshake.
 fn shake_hands(address: SocketAddr, authority: &Authority) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
@@ -325,7 +325,7 @@ fn say_secretly(stream: &mut StreamOwned<ClientConnection, TcpStream>, requests:
     assert!(given == replies, "{} bytes", replies.len());
 }
 
-/// The begin of a value is kept while the rest comes, one record after the other. Both listeners serve the same keys.
+/// The start of a value is kept while the rest arrives record by record. Both listeners serve the same keys.
 #[test]
 fn large_values_come_whole_through_tls() {
     let (authority, kv) = start_beside_tls("workers = 1", "");
@@ -339,7 +339,7 @@ fn large_values_come_whole_through_tls() {
     }
 }
 
-/// The connection ends with its command, and both are there when the worker comes to it.
+/// The command and the end of its connection arrive together, while the worker is busy.
 #[test]
 fn the_last_command_of_a_client_that_ends_without_notice_counts() {
     let (authority, kv) = start_beside_tls("workers = 1\nenable_debug_command = \"local\"", "");
@@ -354,7 +354,7 @@ fn the_last_command_of_a_client_that_ends_without_notice_counts() {
     assert_eq!(kv.ask("GET last\r\n"), "$4\r\nword\r\n");
 }
 
-/// Each is told the ports for what it speaks itself.
+/// Each client is sent the ports for its own kind of connection.
 #[test]
 fn clients_of_a_cluster_stay_with_or_without_tls() {
     let nodes = "[kv.cluster]\nnode = \"a\"\ncross_slot = true
@@ -372,7 +372,7 @@ fn clients_of_a_cluster_stay_with_or_without_tls() {
         }
         String::from_utf8_lossy(&told).into_owned()
     };
-    // "foo" is in slot 12182, "bar" and "hello" in two others, both here.
+    // "foo" is in slot 12182, "bar" and "hello" in two slots of this node.
     for (request, plain, secret) in [
         ("GET foo", "-MOVED 12182 10.0.0.2:7002\r\n", "-MOVED 12182 10.0.0.2:7102\r\n"),
         ("CLUSTER SLOTS", "$8\r\n10.0.0.1\r\n:7001\r\n", "$8\r\n10.0.0.1\r\n:7101\r\n"),
@@ -392,7 +392,7 @@ fn clients_of_a_cluster_stay_with_or_without_tls() {
     }
 }
 
-/// Until they have given the password, clients can send as much at once as in Redis. It tells of a wrong protocol in the same words.
+/// Until they authenticate, clients can send requests as large as in Redis. Protocol errors have the same wording.
 #[test]
 fn strangers_can_send_little_at_once() {
     let eleven = format!("*11\r\n{}", "$1\r\nx\r\n".repeat(11));
@@ -407,7 +407,7 @@ fn strangers_can_send_little_at_once() {
             "*1048577|*x",
             &long(16_384),
             "*2 ; $3 ; GET ; $16385|*2 ; $3 ; GET ; $536870913|*2 ; $3 ; GET ; $-1",
-            // Inline commands have the limit of a line.
+            // Inline commands are limited by the length of a line.
             "a b c d e f g h i j k l m",
             &format!("AUTH one\r\n{eleven}{}", long(100_000)),
             "AUTH two ; *11|AUTH one ; RESET ; *11",
@@ -426,7 +426,7 @@ fn strangers_can_send_little_at_once() {
     client.receive("OK\x1f");
 }
 
-/// So many connections ended for a reason.
+/// Number of connections that ended for `reason`.
 fn ended(kv: &KvService, reason: &str) -> f64 {
     kv.metric(&format!("larder_kv_connections_ended_total{{reason=\"{reason}\"}}")).unwrap_or_default()
 }
@@ -435,7 +435,7 @@ fn strangers(kv: &KvService) -> f64 {
     kv.metric("larder_kv_connections_unauthenticated").expect("it is there")
 }
 
-/// 150 of them took 150 times what a request may have, and all keys went for it.
+/// 150 unauthenticated clients once took 150 times the limit of a request, which evicted all keys.
 #[test]
 fn no_key_is_evicted_for_strangers() {
     for workers in [1, 2, 8] {
@@ -454,22 +454,22 @@ fn no_key_is_evicted_for_strangers() {
         let request = format!("*10\r\n{}", part.repeat(10));
         let clients = (0..150).map(|_| {
             let mut stranger = Talker::connect(kv.address());
-            // Some are closed meanwhile.
+            // The server may have closed some of them.
             stranger.send(&request.as_bytes()[..request.len() - 1]);
             stranger
         });
         let clients: Vec<_> = clients.collect();
-        wait::until_true("those with most are closed", || ended(&kv, "strangers") > 100.0);
+        wait::until_true("the clients with the most bytes are closed", || ended(&kv, "strangers") > 100.0);
         assert_eq!(known.ask("DBSIZE"), before, "{workers} workers");
         (0..100).for_each(|key| known.expect(&format!("SET more-{key} {value}"), "+OK\r\n"));
-        wait::until_true("what is kept of them is bounded", || buffers() <= 3.0 * f64::from(1 << 20));
+        wait::until_true("their buffers are bounded", || buffers() <= 3.0 * f64::from(1 << 20));
         drop(clients);
         wait::until_true("all are gone", || strangers(&kv) == 0.0);
         assert_eq!(buffers(), 0.0);
     }
 }
 
-/// Those who were not let in may be all that `clients_max` permits.
+/// Unauthenticated clients may reach `clients_max`.
 #[test]
 fn strangers_keep_nobody_out() {
     let kv = locked("[kv.limits]\nclients_max = 4");
@@ -486,13 +486,13 @@ fn a_password_has_to_come_in_time() {
     let kv = locked("[kv.limits]\nauth_timeout = \"500ms\"");
     let mut known = let_in(kv.address());
     let (begin, mut stranger) = (Instant::now(), Talker::connect(kv.address()));
-    wait::until_true("it is closed, also if it speaks", || {
+    wait::until_true("it is closed, even if it sends commands", || {
         stranger.send("PING\r\n");
         stranger.is_closed()
     });
     assert!(begin.elapsed() >= Duration::from_millis(400), "closed after {:?}", begin.elapsed());
     known.expect("PING", "+PONG\r\n");
-    // With RESET it is a stranger again, from now on.
+    // RESET makes it unauthenticated again, and the time starts anew.
     let again = Instant::now();
     known.expect("RESET", "+RESET\r\n");
     wait::until_true("it is closed too", || known.is_closed());
@@ -500,7 +500,7 @@ fn a_password_has_to_come_in_time() {
     assert_eq!(ended(&kv, "auth_timeout"), 2.0);
 }
 
-/// Without a password too.
+/// This also applies without a password.
 #[test]
 fn a_handshake_has_to_end_in_time() {
     let (authority, kv) = start_beside_tls("workers = 1\nlimits = { auth_timeout = \"500ms\" }", "");
@@ -508,7 +508,7 @@ fn a_handshake_has_to_end_in_time() {
     let mut known = shake_hands(tls_address, &authority);
     let mut plain = Talker::connect(kv.address());
     let (mut silent, mut slow) = (Talker::connect(tls_address), Talker::connect(tls_address));
-    // The begin of a ClientHello.
+    // The start of a ClientHello.
     slow.send([0x16, 3, 1, 2, 0, 1, 0, 1]);
     wait::until_true("they are there", || strangers(&kv) == 2.0);
     for client in [&mut silent, &mut slow] {
@@ -519,14 +519,14 @@ fn a_handshake_has_to_end_in_time() {
     plain.expect("PING", "+PONG\r\n");
 }
 
-/// A part of a handshake counts as a part of a request, and is bounded for all of them.
+/// A partial handshake counts like a partial request, and one limit applies to all of them.
 #[test]
 fn handshakes_that_do_not_end_take_little_memory() {
     let (_authority, kv) = start_beside_tls("workers = 2\nmaxmemory = \"64MiB\"", "");
     let of_strangers = || kv.metric("larder_kv_buffers_bytes").expect("it is there") as usize;
     let begin = |_| {
         let mut client = Talker::connect(kv.addresses()[1]);
-        // A ClientHello of 60,000 bytes, of which three of four records come.
+        // The first three of the four records of a 60,000-byte ClientHello.
         let mut records = [[0x16, 3, 1, 0x40, 0], [1, 0, 0xea, 0x60, 3]].concat();
         records.resize(5 + 0x4000, 3);
         records.extend([[0x16, 3, 3, 0x40, 0].as_slice(), &[3; 0x4000]].concat().repeat(2));
@@ -537,13 +537,13 @@ fn handshakes_that_do_not_end_take_little_memory() {
     wait::until_true("they count", || of_strangers() >= 10 * 3 * 0x4000);
     assert!(of_strangers() < 10 * 4 * 0x4000, "{}", of_strangers());
     let more: Vec<_> = (0..90).map(begin).collect();
-    wait::until_true("those who take most have to go", || ended(&kv, "strangers") >= 50.0);
-    wait::until_true("what is left is within the limit", || of_strangers() <= 2 << 20);
+    wait::until_true("the clients with the most bytes are closed", || ended(&kv, "strangers") >= 50.0);
+    wait::until_true("the rest is within the limit", || of_strangers() <= 2 << 20);
     drop((first, more));
     wait::until_true("nothing is left", || of_strangers() == 0);
 }
 
-/// A client that has said nothing is let in with everybody else, and not closed for the password that it did not give.
+/// Removing the password authenticates a silent client too, so it isn't closed for a missing password.
 #[test]
 fn nobody_is_asked_for_a_password_that_is_gone() {
     let limits = "[kv.limits]\nauth_timeout = \"500ms\"";
@@ -560,9 +560,9 @@ fn nobody_is_asked_for_a_password_that_is_gone() {
         let mut silent = Talker::connect(kv.address());
         wait::until_true("it is there", || strangers(&kv) == 1.0);
         change("CONFIG SET requirepass \"\"", "");
-        wait::until_true("nobody waits", || strangers(&kv) == 0.0);
+        wait::until_true("no client is unauthenticated", || strangers(&kv) == 0.0);
         assert!(!silent.is_closed(), "it was closed");
-        // It waits again where there is a password again.
+        // A new password makes it unauthenticated again.
         change("CONFIG SET requirepass one", "password_files = [\"password\"]\n");
         wait::until_true("it is closed", || silent.is_closed());
         assert_eq!(ended(&kv, "auth_timeout"), 1.0);

@@ -1,4 +1,4 @@
-//! Batches of GET, SET and DEL: replies in order, with values that are read ahead, sent without a copy, or wait for a slow reader.
+//! Batches of GET, SET and DEL: replies in order, with values that are prefetched, sent without a copy, or delayed by a slow reader.
 
 use std::net::{Shutdown, SocketAddr};
 use std::thread;
@@ -54,7 +54,7 @@ fn start() -> Kv {
     Kv::start(LARDER, &["--workers", "1", "--maxmemory", "256MiB"])
 }
 
-/// Writes and reads at the same time, as much as the sockets take.
+/// Writes and reads concurrently, at the pace of the sockets.
 fn exchange(address: SocketAddr, requests: &[u8], piece_bytes: usize) -> Vec<u8> {
     let mut client = Talker::connect(address);
     let mut writer = Talker(client.0.try_clone().expect("a second handle"));
@@ -82,7 +82,7 @@ fn each_request_sees_what_those_before_it_did() {
     for round in 0..40 {
         for number in 0..7 {
             let key = format!("key:{number}");
-            // All lengths that replies copy in different ways, with and without the length of the one before.
+            // Lengths for all ways of copying a reply, equal to the previous length or not.
             let bytes = (round * 3 + number) % 140;
             script.set(&key, &value(round, bytes));
             script.get(&key, Some(&value(round, bytes)));
@@ -142,7 +142,7 @@ fn others_learn_of_each_change_of_a_batch() {
     assert_eq!(events[..events.len() - 1], expected);
 }
 
-/// Each command that takes a value, with one that is longer than what is read at once, and others behind it.
+/// Each command that takes a value, with a value longer than one read, followed by other commands.
 fn long_values(script: &mut Script, bytes: usize) {
     let (value, other) = (value(bytes, bytes), value(bytes + 1, bytes));
     script.set("long", &value);
@@ -158,7 +158,7 @@ fn long_values(script: &mut Script, bytes: usize) {
     for part in [&value, &other, &b"its key is long"[..]] {
         bulk(&mut script.replies, part);
     }
-    // The key has memory of its own, and not the value.
+    // Here the key has its own memory, and not the value.
     script.say(&[b"SET", &other, b"this one too"], "+OK\r\n");
     script.request(&[b"GET", &other]);
     bulk(&mut script.replies, b"this one too");
@@ -171,7 +171,7 @@ fn long_values(script: &mut Script, bytes: usize) {
     script.get("long", Some(&[&value[..], &other].concat()));
     script.request(&[b"ECHO", &value]);
     bulk(&mut script.replies, &value);
-    // Two that are stored from memory of their own, and share nothing.
+    // The two values have their own memory and share nothing.
     script.say(&[b"COPY", b"one", b"long", b"REPLACE"], ":1\r\n");
     script.say(&[b"SETRANGE", b"one", b"0", b"changed"], &format!(":{bytes}\r\n"));
     script.get("long", Some(&value));
@@ -190,10 +190,10 @@ fn long_values_are_taken_by_every_command() {
     for piece_bytes in [usize::MAX, 200_000, 10_007] {
         check(&exchange(kv.address(), &script.requests, piece_bytes), &script);
     }
-    assert_eq!(kv.ask(&["DBSIZE"]), ":4\r\n", "the keys that are long");
+    assert_eq!(kv.ask(&["DBSIZE"]), ":4\r\n", "only the long keys are left");
 }
 
-/// Each of these is sent without a copy. Those that are asked for at once share calls: 64 KiB go with one.
+/// Each value is sent without a copy. Values requested together share system calls: one call sends 64 KiB.
 #[test]
 fn values_that_are_asked_for_together_are_sent_together() {
     const COUNT: usize = 64;

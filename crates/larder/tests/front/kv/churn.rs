@@ -1,4 +1,4 @@
-//! Keys that come, change their sizes and go, for as long as wanted.
+//! Keys that are added, change their sizes and are removed, for a given time.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,26 +13,26 @@ use crate::LARDER;
 
 const CLIENTS: u64 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Sent before replies are read.
+/// Bytes sent before replies are read.
 const BATCH_BYTES: usize = 256 << 10;
-/// How far resident memory may be from the limit.
+/// Maximum deviation of resident memory from the limit.
 const TOLERANCE: f64 = 0.1;
-/// Sizes of values that make memory full in the beginning.
+/// Sizes of the values that initially fill memory.
 const FILL_BYTES: Range<usize> = 12_000..16_000;
-/// A process that stores nothing takes less.
+/// Maximum memory of a process without keys.
 const EMPTY_BYTES_MAX: u64 = 40 << 20;
 
-/// Runs random traffic, and looks at the memory of the process all the time after it was full for the first time.
+/// Runs random traffic, and measures the memory of the process repeatedly once it has filled up.
 pub(crate) fn run(duration: Duration, bytes_max: u64) {
     let kv = Kv::start(LARDER, &["--maxmemory", &bytes_max.to_string(), "--workers", "2"]);
     let empty = kv.service.resident_bytes();
     assert!(empty < EMPTY_BYTES_MAX, "{empty} bytes without a key");
-    // With few large steps: the clients alone take longer than anybody waits, where the processors are busy.
+    // Fills memory with few large values: on a busy machine, the clients alone would take too long.
     fill(&kv, bytes_max as usize / FILL_BYTES.start, FILL_BYTES);
     let mut seen: Vec<u64> = Vec::new();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Also when this thread panics: the clients would go on for ever.
+        // Stops the clients even if this thread panics. Otherwise they would run for ever.
         let over = Over(&is_over);
         for seed in 0..CLIENTS {
             let (kv, is_over) = (&kv, &is_over);
@@ -52,13 +52,13 @@ pub(crate) fn run(duration: Duration, bytes_max: u64) {
     eprintln!(
         "limit {bytes_max}: {least} to {most} bytes, half the time less than {middle}, {empty} without a key"
     );
-    // The process itself is not among what clients store.
+    // The memory of the empty process doesn't count.
     let limit = bytes_max as f64;
     assert!((most - empty) as f64 <= limit * (1.0 + TOLERANCE), "{most} of {bytes_max}");
     assert!(least as f64 >= limit * (1.0 - TOLERANCE), "{least} of {bytes_max}");
 }
 
-/// Tells the clients to end when it is dropped.
+/// Stops the clients when dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -67,7 +67,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Small, middle and large values in turn, under keys that are used again with another size.
+/// Writes small, medium and large values in turn, to keys that are reused with different sizes.
 fn churn(kv: &Kv, seed: u64, is_over: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut connection = Connection::open(kv);
@@ -86,7 +86,7 @@ fn churn(kv: &Kv, seed: u64, is_over: &AtomicBool) {
     connection.finish();
 }
 
-/// So many keys with values of these sizes.
+/// Sets a number of keys to values of these sizes.
 pub(crate) fn fill(kv: &Kv, keys: usize, sizes: Range<usize>) {
     let mut random = Random::new(1);
     let mut connection = Connection::open(kv);
@@ -98,7 +98,7 @@ fn value(random: &mut Random, sizes: &Range<usize>) -> Vec<u8> {
     vec![b'v'; sizes.start + random.below(sizes.len())]
 }
 
-/// Commands in batches; replies are counted.
+/// A connection that sends commands in batches and counts replies.
 struct Connection {
     stream: TcpStream,
     batch: Vec<u8>,
@@ -119,7 +119,7 @@ impl Connection {
         self.send("\r\n", value);
     }
 
-    /// Text behind a value.
+    /// Queues a value followed by text.
     fn send(&mut self, text: &str, value: &[u8]) {
         self.batch.extend_from_slice(value);
         self.batch.extend_from_slice(text.as_bytes());
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Every reply here is one line.
+    /// Sends the batch and reads its replies, each of which is one line.
     fn finish(&mut self) {
         self.stream.write_all(&self.batch).expect("it reads");
         self.batch.clear();

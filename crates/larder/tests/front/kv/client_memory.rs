@@ -1,4 +1,5 @@
-//! Memory of clients beside keys: messages, tables and replies. All of it is part of `maxmemory`, also if they do not read.
+//! Memory that clients use in addition to keys: messages, tables and replies. All of it counts toward `maxmemory`, even if clients don't
+//! read.
 
 use std::io::{ErrorKind, Read as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +11,7 @@ use super::sessions::{COMPRESSED, Talker, configured, fact, request};
 use crate::LARDER;
 
 const MIB: usize = 1 << 20;
-/// A build without optimisation, on a machine that does other things too.
+/// Allows for an unoptimised build on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 fn connect(kv: &Kv) -> Talker {
@@ -21,7 +22,7 @@ fn crowd(kv: &Kv, count: usize) -> Vec<Talker> {
     (0..count).map(|_| connect(kv)).collect()
 }
 
-/// Reads until the connection has ended or nothing has come for a while; how many bytes.
+/// Reads until the connection ends or nothing arrives for 500 ms, and returns the number of bytes.
 fn drain(client: &mut Talker) -> usize {
     client.0.set_read_timeout(Some(Duration::from_millis(500))).expect("a time limit");
     let (mut bytes, mut piece) = (0, vec![0; MIB]);
@@ -34,7 +35,7 @@ fn drain(client: &mut Talker) -> usize {
     }
 }
 
-/// Bytes that a request may take beside those of before.
+/// Asserts that peak memory has grown by less than `most` bytes.
 #[track_caller]
 fn assert_grown(kv: &Kv, before: u64, most: u64, what: &str) {
     let grown = kv.service.peak_bytes().saturating_sub(before);
@@ -46,7 +47,7 @@ fn assert_kept(kv: &Kv, what: &str) {
     assert_eq!(kv.ask(&["GET keep"]), "$2\r\nme\r\n", "{what}");
 }
 
-/// So many keys, with names that are made of their numbers.
+/// Sets a number of keys, with names derived from their numbers.
 fn fill(kv: &Kv, keys: usize, name: impl Fn(usize) -> String, value_bytes: usize) {
     let (value, mut sets) = (vec![b'v'; value_bytes], Vec::new());
     (0..keys).for_each(|number| sets.extend(request(&[b"SET", name(number).as_bytes(), &value])));
@@ -59,8 +60,8 @@ fn start(maxmemory: &str) -> Kv {
     kv
 }
 
-/// How long the slowest of short commands takes while something is done, without the time that the machine spends on others. Monitors are not
-/// shown this command: they would be told of it as often as it is asked.
+/// Longest time that a short command takes while `done` runs, without the time that the machine spends on other processes. The command is
+/// one that monitors aren't shown, so that they aren't flooded.
 fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -110,7 +111,7 @@ fn a_message_to_many_is_in_memory_once() {
     }
 }
 
-/// Messages of which none is long enough to be shared: the client with most of them is closed first.
+/// Messages too short to be shared: the client with the most is closed first.
 #[test]
 fn a_client_that_leaves_messages_unread_is_closed_before_keys_go() {
     let kv = start("64MiB");
@@ -125,7 +126,7 @@ fn a_client_that_leaves_messages_unread_is_closed_before_keys_go() {
     assert_kept(&kv, "500 messages");
 }
 
-/// A reply that a client did not read once counted for the next client of the same worker, and a subscriber was closed for it.
+/// An unread reply once counted against the next client of the same worker, so a subscriber was closed.
 #[test]
 fn replies_that_others_do_not_read_are_theirs() {
     const VALUE: usize = 12 * MIB;
@@ -143,31 +144,31 @@ fn replies_that_others_do_not_read_are_theirs() {
     drop(idle);
 }
 
-/// A server with 64 MiB has half of them for replies and messages. It may take as much twice more: what grows is copied, and the allocator gives
-/// memory back a tenth of a second later.
+/// A server with 64 MiB uses up to half of it for replies and messages. The process may grow by three times that: growing buffers are
+/// copied, and the allocator returns memory a tenth of a second later.
 const GROWN_MAX: u64 = 3 * 32 * MIB as u64;
 
-/// A message has to have room as a reply has.
+/// A message needs room, just as a reply does.
 #[test]
 fn a_message_without_room_is_refused() {
     let kv = start("64MiB");
     let long = request(&[b"PUBLISH", b"c", &vec![b'm'; 40 * MIB]]);
     let mut publisher = connect(&kv);
-    assert_eq!(publisher.ask(&long), ":0", "nobody gets it");
+    assert_eq!(publisher.ask(&long), ":0", "there is no subscriber");
     // The reply may be read before the memory of the request is free.
-    wait::until_true("the request is forgotten", || fact(&kv, "mem_clients_normal") < MIB);
+    wait::until_true("the request is freed", || fact(&kv, "mem_clients_normal") < MIB);
     let mut subscriber = connect(&kv);
     assert_eq!(subscriber.ask(b"SUBSCRIBE c\r\n"), "*3");
     assert!(publisher.ask(&long).starts_with("-OOM the message needs more memory"));
     assert_kept(&kv, "a message");
 }
 
-/// `count` names of so many bytes, all different.
+/// `count` different names, each slightly longer than `bytes`.
 fn names(client: usize, count: usize, bytes: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| [format!("{client}-{number}-").as_bytes(), &vec![b'n'; bytes]].concat()).collect()
 }
 
-/// A command with names; each but the last of `words` comes before all, the last before each, where there are several.
+/// A request of `words` followed by the names, with `each` before every name.
 fn with_names(words: &[&str], each: Option<&str>, names: &[Vec<u8>]) -> Vec<u8> {
     let mut arguments: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     for name in names {
@@ -177,10 +178,10 @@ fn with_names(words: &[&str], each: Option<&str>, names: &[Vec<u8>]) -> Vec<u8> 
     request(&arguments)
 }
 
-/// Requests of the client with this number.
+/// Returns the requests of the client with this number.
 type Asks = fn(usize) -> Vec<u8>;
 
-/// Watched keys, subscriptions and tracked keys of all clients have a limit, and are counted.
+/// Watched keys, subscriptions and tracked keys of all clients are counted and limited.
 #[test]
 fn tables_for_clients_are_within_the_limit() {
     let kinds: [(&str, Asks); 4] = [
@@ -205,12 +206,12 @@ fn tables_for_clients_are_within_the_limit() {
             client.converse(&remembered(number));
         }
         assert_grown(&kv, before, 110 * MIB as u64, name);
-        wait::until_true("what is remembered is counted, and requests are gone", || {
+        wait::until_true("the tables are counted, and the requests are freed", || {
             (6 * MIB..34 * MIB).contains(&fact(&kv, "mem_clients_normal"))
         });
         assert_kept(&kv, name);
         drop(clients);
-        wait::until_true("all is given back", || fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("all memory is freed", || fact(&kv, "mem_clients_normal") == 0);
     }
 }
 
@@ -233,7 +234,7 @@ fn names_and_patterns_of_clients_have_limits() {
     assert_eq!(kv.ask(&[&format!("PSUBSCRIBE{patterns}")]), refused);
 }
 
-/// How long the slowest PING takes while a request is executed, and how long that takes, where one worker has both.
+/// Duration of the slowest short command during a request, and of the request itself, on a server with one worker.
 fn turns(kv: &Kv, client: &mut Talker, request: &[u8]) -> (Duration, Duration) {
     let mut whole = Duration::ZERO;
     let slowest = slowest_ping(kv, || {
@@ -245,7 +246,7 @@ fn turns(kv: &Kv, client: &mut Talker, request: &[u8]) -> (Duration, Duration) {
     (slowest, whole)
 }
 
-/// A client that asks for much at once waits for it, and others have their turns.
+/// A client that sends an expensive command waits for it, and other clients are served in the meantime.
 #[test]
 fn commands_over_many_names_stop_nobody() {
     const NAMES: usize = 90_000;
@@ -253,7 +254,7 @@ fn commands_over_many_names_stop_nobody() {
     let mut client = connect(&kv);
     let all = names(0, NAMES, 1);
     fill(&kv, NAMES, |number| format!("0-{number}-n"), 1);
-    // Its PING is answered as others are, also while it listens.
+    // In RESP3, a subscribed client gets the usual reply to PING.
     client.send(b"HELLO 3\r\n");
     client.finish();
     let subscribed = |then: Vec<u8>| [with_names(&["SUBSCRIBE"], None, &all), then].concat();
@@ -272,7 +273,7 @@ fn commands_over_many_names_stop_nobody() {
             let (slowest, whole) = turns(&kv, &mut client, &request);
             slowest < whole / 3
         };
-        assert!((0..20).any(&mut is_short), "others wait for {name}");
+        assert!((0..20).any(&mut is_short), "others wait during {name}");
     }
     assert_eq!(kv.ask(&["PUBSUB CHANNELS", "SCAN 0 COUNT 100000000 MATCH none*"]).matches("*0").count(), 2);
     let in_transaction = kv.ask(&["MULTI", "KEYS none*", "KEYS 0-1-*", "EXEC"]);
@@ -280,14 +281,14 @@ fn commands_over_many_names_stop_nobody() {
     let many = "SCAN 0 COUNT 100000\r\n".repeat(100);
     let told = kv.ask(&["MULTI", many.trim_end(), "EXEC"]);
     assert!(told.ends_with("-ERR the commands of a transaction may scan at most 1048576 keys together\r\n"));
-    // As many keys as there are, none of them twice.
+    // The reply has all keys, each once.
     let told = kv.ask(&["KEYS *"]);
     assert!(told.starts_with(&format!("*{NAMES}\r\n")));
     let told: std::collections::BTreeSet<&str> = told.lines().filter(|line| line.ends_with("-n")).collect();
     assert_eq!(told.len(), NAMES);
 }
 
-/// Clients that ask for all keys and do not read.
+/// Clients send KEYS and don't read the replies.
 #[test]
 fn all_keys_are_told_within_the_limit() {
     const BYTES_MAX: usize = 64 * MIB;
@@ -302,11 +303,11 @@ fn all_keys_are_told_within_the_limit() {
         wait::until_true("keys have made room", || fact(&kv, "used_memory") <= BYTES_MAX);
         assert_grown(&kv, before, (BYTES_MAX / 10) as u64, &format!("{workers} workers"));
         drop(clients);
-        wait::until_true("it is given back", || fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("the memory is freed", || fact(&kv, "mem_clients_normal") == 0);
     }
 }
 
-/// A server whose keys stay and leave no memory, and a client that does not read what was published: replies have to wait.
+/// A server that is full of keys that it can't evict, and a client that doesn't read its messages: replies have to wait.
 struct Full {
     kv: Kv,
     idle: Talker,
@@ -323,7 +324,7 @@ impl Full {
         Self { kv, idle }
     }
 
-    /// Takes all memory, and all that replies have beside it.
+    /// Uses up all memory for keys, and all additional memory for replies.
     fn fill(&mut self) {
         let (mut client, value) = (connect(&self.kv), vec![b'v'; 200_000]);
         assert_eq!(self.idle.ask(b"SUBSCRIBE idle\r\n"), "*3");
@@ -332,14 +333,14 @@ impl Full {
         while set() == "+OK" {}
         let message = request(&[b"PUBLISH", b"idle", &vec![b'm'; 200_000]]);
         let mut refused = 0;
-        // A worker that is late still writes what was published: it has a turn in between.
+        // A slow worker may still be writing messages. The PING gives it a turn.
         while refused < 8 {
             refused = if client.ask(&message) == ":1" { 0 } else { refused + 1 };
             assert_eq!(self.kv.ask(&["PING"]), "+PONG\r\n");
         }
     }
 
-    /// A client that asks for something that has to wait.
+    /// A client whose request has to wait.
     fn waiting(&self, request: &str) -> Talker {
         let waiting = || fact(&self.kv, "blocked_clients");
         let before = waiting();
@@ -349,7 +350,7 @@ impl Full {
         client
     }
 
-    /// The client that did not read leaves.
+    /// Disconnects the client that didn't read.
     fn empty(&mut self) {
         self.idle = connect(&self.kv);
     }
@@ -359,10 +360,10 @@ impl Full {
     }
 }
 
-/// All of those that are there from the begin.
+/// Command for the keys of [`Full`] that exist from the start.
 const KEYS: &str = "KEYS 0*\r\n";
 
-/// Whether a client that waits is answered when something else has happened.
+/// Returns whether waiting clients are handled correctly after another event.
 type Scene = fn(&mut Full) -> bool;
 
 fn some_leave(full: &mut Full) -> bool {
@@ -374,7 +375,7 @@ fn some_leave(full: &mut Full) -> bool {
     wait::until_true("they wait", || fact(&full.kv, "blocked_clients") == clients.len());
     drop(clients);
     wait::until_true("they are gone", || fact(&full.kv, "blocked_clients") == 0);
-    wait::until_true("nobody else is there", || fact(&full.kv, "connected_clients") <= 2);
+    wait::until_true("no other client is connected", || fact(&full.kv, "connected_clients") <= 2);
     begin.elapsed() < PATIENCE
 }
 
@@ -400,7 +401,7 @@ fn a_miss_is_told_once(full: &mut Full) -> bool {
     is_told && told.iter().filter(|line| *line == "absent").count() == 1
 }
 
-/// Different things happen to those in line, and to those before them.
+/// Waiting replies survive events that affect their clients or clients ahead of them.
 #[test]
 fn replies_that_wait_are_not_forgotten() {
     let scenes: [(&str, Scene); 3] = [
@@ -417,7 +418,7 @@ fn replies_that_wait_are_not_forgotten() {
     assert_eq!(failed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// No key goes for a reply that is refused, whichever keys may.
+/// A refused reply evicts no keys, whatever the policy.
 #[test]
 fn nothing_is_evicted_for_a_reply_that_is_refused() {
     for (policy, reads) in [("volatile-lru", 1_800), ("volatile-ttl", 1_800), ("allkeys-lru", 4_800)] {
@@ -430,7 +431,7 @@ fn nothing_is_evicted_for_a_reply_that_is_refused() {
             (0..15_000).map(|number| format!("SET e{number} {value} EX 10000\r\n")).collect();
         client.converse(expire.as_bytes());
         client.ask(request(&[b"SET", b"there", &vec![b'v'; 15_000]]));
-        // So that no key goes for a request, nor for what writes have left above the limit.
+        // Prevents evictions for the request itself, and for any excess that the writes have left.
         assert_eq!(client.ask(b"CONFIG SET maxmemory 66MiB\r\n"), "+OK");
         let evicted = fact(&kv, "evicted_keys");
         let mget = with_names(&["MGET"], None, &vec![b"there".to_vec(); reads]);
@@ -439,11 +440,11 @@ fn nothing_is_evicted_for_a_reply_that_is_refused() {
         assert_eq!(fact(&kv, "evicted_keys"), evicted, "{policy}");
         let fits = with_names(&["MGET"], None, &vec![b"there".to_vec(); 550]);
         assert_eq!(client.ask(&fits), "*550", "{policy}");
-        assert!(fact(&kv, "evicted_keys") > evicted, "{policy}: keys go for a reply that has room then");
+        assert!(fact(&kv, "evicted_keys") > evicted, "{policy}: a reply that fits then evicts keys");
     }
 }
 
-/// Replies that have to be unpacked share a part of the time, however many there are.
+/// Replies that need decompression share a fixed part of the time, however many there are.
 #[test]
 fn many_who_read_compressed_values_leave_others_their_turn() {
     const READERS: usize = 20;
@@ -468,10 +469,10 @@ fn many_who_read_compressed_values_leave_others_their_turn() {
         slowest < whole / 8
     };
     // The machine may be busy.
-    assert!((0..5).any(&mut is_short), "others wait for those who read");
+    assert!((0..5).any(&mut is_short), "other clients wait for the readers");
 }
 
-/// The walk ends, whether the kernel was told that the client is gone or only that it sends no more.
+/// The walk ends both after a reset and after a normal close of the connection.
 #[test]
 fn nobody_goes_through_all_keys_for_those_who_have_left() {
     const KEYS: usize = 200_000;
@@ -490,11 +491,11 @@ fn nobody_goes_through_all_keys_for_those_who_have_left() {
         }
         wait::until_true("they have begun", || fact(&kv, "mem_clients_normal") > 0);
         drop(clients);
-        wait::until_true("all is given back", || fact(&kv, "mem_clients_normal") == 0);
+        wait::until_true("all memory is freed", || fact(&kv, "mem_clients_normal") == 0);
         let told = kv.ask(&["INFO commandstats"]);
         let calls = told.split_once("cmdstat_keys:calls=").map_or("0", |(_, calls)| calls);
         let calls: usize = calls.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number");
-        assert!(calls < CLIENTS / 2, "{calls} of {CLIENTS} went on to the end after {ending}");
+        assert!(calls < CLIENTS / 2, "{calls} of {CLIENTS} ran to completion after {ending}");
     }
     let told = kv.ask(&["KEYS *", "PING"]);
     assert!(told.starts_with(&format!("*{KEYS}\r\n$")) && told.ends_with("\r\n+PONG\r\n"));
@@ -531,7 +532,8 @@ fn replies_without_room_are_refused_whatever_they_tell() {
     }
 }
 
-/// Where something was done before, all of it is, and the client is closed; otherwise nothing is, and the client goes on.
+/// If a command has already taken effect, the whole transaction is executed and the client is closed. Otherwise nothing is executed, and
+/// the client stays connected.
 #[test]
 fn a_transaction_whose_replies_have_no_room_is_executed_or_not() {
     let kv = start("64MiB");
@@ -555,7 +557,7 @@ fn a_transaction_whose_replies_have_no_room_is_executed_or_not() {
     assert_eq!(kv.ask(&["GET keep", "GET there", "EXISTS after"]), "$2\r\nme\r\n$3\r\nyes\r\n:0\r\n");
 }
 
-/// Values that take little as they are kept, and much as they are sent, to clients that do not read: a part of each is unpacked.
+/// Values that are small when stored and large when sent, to clients that don't read: only a part of each is decompressed.
 #[test]
 fn unpacked_values_take_little_at_a_time() {
     const VALUE: usize = 15 * MIB;

@@ -1,4 +1,4 @@
-//! Commands of `larder kv` that Redis 7.0 lacks, or whose replies no conversation can hold.
+//! Commands of `larder kv` that Redis 7.0 lacks, or whose replies can't be part of a fixed conversation.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ fn msetnx_that_must_evict_is_decided_once() {
         let names = [0, 1, 2, 3].map(|part| format!("key-{number}-{part}"));
         let pairs = names.iter().flat_map(|name| [name.as_bytes(), &value]);
         let request: Vec<_> = [&b"MSETNX"[..]].into_iter().chain(pairs).collect();
-        assert_eq!(client.ask(&request), b":1\r\n", "none of {names:?} was there");
+        assert_eq!(client.ask(&request), b":1\r\n", "none of {names:?} existed");
     }
 }
 
@@ -54,7 +54,7 @@ fn memory_of_a_key_is_told() {
     }
 }
 
-/// `conformance/resp/*.replies`: conversations that begin with an empty server, with a reply to each command.
+/// `conformance/resp/*.replies`: conversations that start with an empty server and list a reply to each command.
 #[test]
 fn commands_beyond_redis_are_answered_as_written() {
     let kv = start(&[]);
@@ -72,7 +72,7 @@ fn commands_beyond_redis_are_answered_as_written() {
     }
 }
 
-/// The error is final and has no word that a client takes for a reason to try again.
+/// The error is final, and has no word that makes a client retry.
 #[test]
 fn scripts_are_refused_for_good() {
     let kv = start(&[]);
@@ -86,7 +86,7 @@ fn scripts_are_refused_for_good() {
         let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
         let expected = format!("{refused}+OK\r\n+QUEUED\r\n{refused}{aborted}$-1\r\n");
         let told = kv.ask(&[command, "MULTI", "SET k 1", command, "EXEC", "GET k"]);
-        assert_eq!(told, expected, "{command}: nothing of the transaction is done");
+        assert_eq!(told, expected, "{command}: the transaction isn't executed");
     }
 }
 
@@ -184,7 +184,7 @@ fn slow_commands_are_events_and_drawn_as_redis_draws_them() {
             "CONFIG SET latency-monitor-threshold 1\r\nDEBUG SLEEP 0.01\r\nLATENCY GRAPH command\r\n\
              LATENCY GRAPH Command\r\nLATENCY HISTORY COMMAND\r\n",
         );
-        // How long it took exactly differs.
+        // The exact durations differ.
         let graph = client.finish();
         let lines = graph.lines().filter(|line| !line.starts_with('$'));
         lines.map(|line| line.replace(|letter: char| letter.is_ascii_digit(), "")).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Connections of `larder kv`: clients that read slowly, end half-way, wait, or are there when the server ends.
+//! Connections of `larder kv`: clients that read slowly, leave early, wait, or are connected when the server stops.
 
 use std::io::Read as _;
 use std::net::Shutdown;
@@ -13,7 +13,7 @@ fn start(arguments: &[&str]) -> Kv {
     Kv::start(LARDER, &[&["--maxmemory", "64MiB"], arguments].concat())
 }
 
-/// `SET big` with a value of so many bytes, and the reply to `GET big`.
+/// Sets `big` to a value of `bytes` bytes, and returns the expected reply to `GET big`.
 fn set_big(kv: &Kv, bytes: usize) -> String {
     let value = "v".repeat(bytes);
     assert_eq!(RespClient::connect(kv.address()).ask(&[b"SET", b"big", value.as_bytes()]), b"+OK\r\n");
@@ -28,9 +28,9 @@ fn slow_readers_wait_and_lose_nothing() {
     let before = kv.service.resident_bytes();
     // 20 MB of replies to each.
     slow.iter_mut().for_each(|client| client.send("GET big\r\nPING\r\n".repeat(200)));
-    // These are gone before their replies come.
+    // These clients leave before their replies arrive.
     (0..10).for_each(|_| Talker::connect(kv.address()).send("GET big\r\n".repeat(20)));
-    // Others are served meanwhile, and buffers stay small.
+    // Other clients are served meanwhile, and buffers stay small.
     (0..100).for_each(|_| Talker::connect(kv.address()).expect("PING", "+PONG\r\n"));
     let grown = kv.service.resident_bytes().saturating_sub(before);
     assert!(grown < 50 * 400_000, "{grown} bytes for 50 clients that do not read");
@@ -71,22 +71,22 @@ fn an_announced_value_takes_little_memory_and_a_long_one_is_counted() {
         let kept = sender.and_then(|line| line.split_once("qbuf=")?.1.split(' ').next()?.parse().ok());
         kept.unwrap_or_else(|| panic!("no sender in {clients}"))
     };
-    wait::until_true("the part that was sent is kept", || kept() >= 200_000);
+    wait::until_true("the received part is kept", || kept() >= 200_000);
     assert!(kept() <= 2 << 20, "{} bytes for 200,000", kept());
 }
 
-/// The server reads later that a client sends more while its command waits, and that it has ended.
+/// While a command waits, the server delays reading further requests and the end of the connection.
 #[test]
 fn a_client_that_leaves_while_its_command_waits_is_answered_and_gone() {
     let kv = start(&["--workers", "1"]);
     let mut other = Talker::connect(kv.address());
     other.expect("CLIENT PAUSE 600000 WRITE", "+OK\r\n");
     let mut leaving = Talker::connect(kv.address());
-    // The reply says that both were read.
+    // The reply shows that the server has read both commands.
     leaving.expect("PING\r\nSET key value", "+PONG\r\n");
     leaving.send("GET key\r\n");
     leaving.0.shutdown(Shutdown::Write).expect("half closed");
-    // Its worker has had the event of that when it answers this.
+    // By the time it answers these, the worker has received that event.
     (0..2).for_each(|_| other.expect("PING", "+PONG\r\n"));
     other.expect("CLIENT UNPAUSE", "+OK\r\n");
     assert_eq!(leaving.rest(), "+OK\r\n$5\r\nvalue\r\n");
@@ -97,7 +97,7 @@ fn every_request_before_a_signal_is_answered() {
     let mut kv = start(&["--workers", "2"]);
     const ASKED: usize = 5_000;
     let mut clients: Vec<_> = (0..8).map(|_| Talker::connect(kv.address())).collect();
-    // All of it is on its way when the call returns: the server need not have read it.
+    // All requests are in the socket buffers when the call returns, but the server may not have read them.
     clients.iter_mut().for_each(|client| client.send("PING\r\n".repeat(ASKED)));
     kv.service.signal(Signal::TERM);
     let readers = clients.into_iter().map(|mut client| thread::spawn(move || client.rest()));
@@ -108,7 +108,7 @@ fn every_request_before_a_signal_is_answered() {
     assert!(kv.service.stderr().contains("stopped"), "{}", kv.service.stderr());
 }
 
-/// A client that does not read the last reply is not waited for.
+/// The server doesn't wait for a client that doesn't read its last reply.
 #[test]
 fn nobody_is_waited_for_without_end() {
     let kv = start(&["--workers", "1"]);
@@ -119,7 +119,7 @@ fn nobody_is_waited_for_without_end() {
     wait::until_true("their sockets are closed", || sockets() == before);
 }
 
-/// A page in a browser can let it send this to any address, but not without these words.
+/// A web page can make a browser send such requests to any address, but always with POST or Host.
 #[test]
 fn requests_of_http_are_no_commands() {
     let check = |lines: &str, bytes: &str, piece_bytes: usize, expected: &str| {
@@ -177,19 +177,19 @@ fn replies_have_a_limit_where_it_is_set() {
         slow.expect("PING", "+PONG\r\n");
         slow.send("GET big\r\n");
         if is_new {
-            wait::until_true("it has much to read", || kv.ask(&["CLIENT LIST"]).contains("oll=1"));
+            wait::until_true("it has unread replies", || kv.ask(&["CLIENT LIST"]).contains("oll=1"));
             assert_eq!(set_limit(), "+OK\r\n");
         }
         wait::until_true("it is closed", || fact(&kv, "connected_clients") == 1);
         let mut told = Vec::new();
-        // The kernel has taken a part.
+        // The kernel has buffered a part.
         let _ = slow.0.read_to_end(&mut told);
         assert!(told.len() < reply.len(), "{limit}");
         assert_eq!(kv.ask(&["STRLEN big"]), format!(":{}\r\n", 32 << 20));
     }
 }
 
-/// At zero and at their largest, as Redis has it: a limit is off, or is refused.
+/// As in Redis, zero turns a limit off or is refused, and the largest values are accepted.
 #[test]
 fn limits_can_be_anything_that_they_may_be() {
     let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
@@ -208,7 +208,7 @@ fn limits_can_be_anything_that_they_may_be() {
         let reply = set_big(&kv, 500_000);
         let mut client = Talker::connect(kv.address());
         client.expect("GET big", &reply);
-        // After the limits have reached all workers.
+        // By then, all workers have the new limits.
         wait::until_true("time has passed", || fact(&kv, "total_connections_received") > ticks + 30);
         let commands = "CLIENT TRACKING ON\r\nGET big\r\nDEL big\r\nCLIENT TRACKING OFF";
         client.expect(commands, &format!("+OK\r\n{reply}:1\r\n+OK\r\n"));
@@ -225,7 +225,7 @@ fn limits_can_be_anything_that_they_may_be() {
     }
 }
 
-/// Shared state may be half-way through a change: the process ends, says so, and writes nothing of it.
+/// Shared state may be partly changed, so the process logs the panic, exits and saves nothing.
 #[test]
 fn a_worker_that_panics_ends_the_process() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -235,7 +235,7 @@ fn a_worker_that_panics_ends_the_process() {
     assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
     let mut other = Talker::connect(kv.address());
     assert_eq!(kv.ask(&["DEBUG PANIC"]), "");
-    assert_eq!(other.line(), "", "nobody is left alone");
+    assert_eq!(other.line(), "", "other connections are closed");
     assert_eq!(kv.service.end().code(), Some(1));
     let log = kv.service.stderr();
     assert!(log.contains("DEBUG PANIC") && log.contains("a worker failed: the process exits"), "{log}");

@@ -1,6 +1,6 @@
-//! Many clients at the memory limit, half of them slow readers, that know the expected reply to each request.
+//! Many clients at the memory limit, half of them slow readers. Each knows the expected reply to each request.
 //!
-//! One thread serves all sockets. It knows the requests of each in order, so a reply that is missing, wrong or out of place shows at once.
+//! One thread serves all sockets. It knows the requests of each in order, so it detects a missing, wrong or misplaced reply immediately.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,9 +11,10 @@ use testkit::{Kv, raise_open_files_limit};
 
 use crate::LARDER;
 
-/// Threads and sockets of the process before the first key, without its code, which is three times as much where it is not optimised.
+/// Memory for threads and sockets of the process before the first key, without its code, which is three times as large in an unoptimised
+/// build.
 const BASE_BYTES: u64 = 8 << 20;
-/// Most replies under way on each connection.
+/// Maximum number of outstanding replies on each connection.
 const WINDOW: usize = 24;
 /// Bytes that a slow reader reads in a round.
 const SLOW_BYTES: usize = 512;
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Largest value: large enough for slow readers to fill the buffers of the server.
 const VALUE_BYTES: u64 = 4096;
 
-/// `memory_mib` has to be less than their keys need together, so that it is full all the time.
+/// Runs the clients and checks their replies. `memory_mib` must be less than their keys need, so that memory is always full.
 pub(crate) fn run(clients: usize, duration: Duration, memory_mib: u64) {
     raise_open_files_limit();
     let mut kv = Kv::start(LARDER, &["--maxmemory", &format!("{memory_mib}MiB"), "--workers", "1"]);
@@ -36,7 +37,7 @@ pub(crate) fn run(clients: usize, duration: Duration, memory_mib: u64) {
     assert!(!stats.contains("\nevicted_keys:0\r"), "memory was never full: {stats}");
 }
 
-/// Connects clients, every second of them a slow one, sends requests, checks every reply, and gives their number.
+/// Connects clients, every second of them slow, sends requests and checks every reply. Returns the number of replies.
 ///
 /// # Panics
 /// Panics if a reply is wrong, missing or out of place, or if the server closes a connection.
@@ -63,19 +64,19 @@ fn visit(address: SocketAddr, clients: usize, duration: Duration) -> u64 {
 struct Member {
     number: usize,
     stream: TcpStream,
-    /// How much it reads at once.
+    /// Maximum number of bytes in one read.
     read_bytes: usize,
     step: u64,
     unsent: Vec<u8>,
     unread: Vec<u8>,
-    /// For each request its reply, and another that is possible: null for a value that was evicted.
+    /// Two possible replies to each request: the value, or null if it was evicted.
     due: VecDeque<[Vec<u8>; 2]>,
 }
 
 impl Member {
     fn connect(number: usize, address: SocketAddr) -> Self {
-        let stream =
-            TcpStream::connect(address).unwrap_or_else(|error| panic!("client {number} can't come: {error}"));
+        let stream = TcpStream::connect(address)
+            .unwrap_or_else(|error| panic!("client {number} can't connect: {error}"));
         stream.set_nonblocking(true).expect("a socket option");
         let read_bytes = if number.is_multiple_of(2) { FAST_BYTES } else { SLOW_BYTES };
         let (unsent, unread, due) = (Vec::new(), Vec::new(), VecDeque::new());
@@ -122,7 +123,7 @@ impl Member {
             replies += 1;
             self.due.pop_front();
         }
-        assert!(!self.due.is_empty() || at == self.unread.len(), "client {}: a reply too many", self.number);
+        assert!(!self.due.is_empty() || at == self.unread.len(), "client {}: an extra reply", self.number);
         self.unread.drain(..at);
         replies
     }
@@ -146,5 +147,5 @@ fn length_of(due: &[Vec<u8>; 2], bytes: &[u8], client: usize) -> Option<usize> {
         }
     }
     let [shown, expected] = [bytes, &due[0]].map(|bytes| bytes[..bytes.len().min(80)].escape_ascii());
-    panic!("client {client}: {shown} came, and not {expected}");
+    panic!("client {client}: {shown} in place of {expected}");
 }

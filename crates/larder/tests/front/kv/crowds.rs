@@ -1,5 +1,5 @@
-//! `larder kv` and many clients: a small form of what `make soak` does for ten minutes with ten thousand, and what
-//! strangers can do who come in crowds.
+//! `larder kv` with many clients: a short version of the `make soak` test with ten thousand clients for ten minutes, and floods of
+//! unauthenticated clients.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,12 +19,12 @@ fn a_thousand_clients_at_the_memory_limit_lose_no_reply() {
     crowd::run(1000, Duration::from_secs(10), 64);
 }
 
-/// How many files and sockets the server has open.
+/// Number of open files and sockets of the server.
 fn descriptors(kv: &KvService) -> usize {
     fs::read_dir(format!("/proc/{}/fd", kv.service.id())).expect("it runs").count()
 }
 
-/// While so many connections are opened, of which nobody says anything, `body` is done again and again.
+/// Repeats `body` while `count` connections are opened that send nothing.
 fn while_strangers_come(address: SocketAddr, count: usize, mut body: impl FnMut()) {
     const OPEN: usize = 300;
     let flood = thread::spawn(move || {
@@ -42,8 +42,8 @@ fn while_strangers_come(address: SocketAddr, count: usize, mut body: impl FnMut(
 
 #[test]
 fn strangers_do_not_pass_the_limits_however_fast_they_come() {
-    // Beside those of the limits: files of the process, 64 connections that were ended and are not closed yet, and some that wait for their
-    // clients to read the last reply.
+    // Descriptors beyond the limits: files of the process, 64 ended connections that aren't closed yet, and some whose clients haven't read
+    // the last reply.
     const MORE: usize = 110;
     for limits in
         ["clients_max = 40\nunauthenticated_max = 20", "clients_max = 40\nunauthenticated_max = 1000"]
@@ -54,7 +54,7 @@ fn strangers_do_not_pass_the_limits_however_fast_they_come() {
         while_strangers_come(kv.address(), 4_000, || most = most.max(descriptors(&kv)));
         assert!(most <= 40 + MORE, "{limits}: {most} descriptors");
     }
-    // Nor do clients that are refused.
+    // Refused clients don't exceed the limits either.
     let kv = KvService::start(LARDER, "workers = 1\n[kv.limits]\nclients_max = 40");
     let _guests: Vec<_> = (0..40).map(|_| Talker::connect(kv.address())).collect();
     let mut most = 0;
@@ -75,17 +75,17 @@ fn clients_are_served_and_let_in_while_strangers_come() {
         drop(let_in(kv.address()));
         logins += 1;
     });
-    assert!(logins > 2, "{logins} were let in");
+    assert!(logins > 2, "{logins} logins");
     assert!(longest < Duration::from_millis(500), "{longest:?} for a PING");
 }
 
-/// The oldest made way for a flood: all that had connected before it, and had not said the password yet.
+/// A flood once displaced the oldest unauthenticated connections, even those from other addresses.
 #[test]
 fn a_flood_from_one_address_pushes_out_nobody_from_another() {
     let kv = locked("workers = 1\n[kv.limits]\nunauthenticated_max = 20");
     let mut slow: Vec<_> = (0..5).map(|_| Talker::connect(kv.address())).collect();
     let flood = IpAddr::from([127, 0, 0, 2]);
     let mut flood: Vec<_> = (0..100).map(|_| Client::connect_from(flood, kv.address())).collect();
-    flood[..80].iter_mut().for_each(|client| assert_eq!(client.rest(), b"", "it made way"));
+    flood[..80].iter_mut().for_each(|client| assert_eq!(client.rest(), b"", "it is closed for another"));
     slow.iter_mut().for_each(|client| client.expect("AUTH one", "+OK\r\n"));
 }

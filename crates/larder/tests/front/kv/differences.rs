@@ -1,4 +1,4 @@
-//! `docs/reference/redis-differences.md` beside the servers: each difference is one, and no command is left out.
+//! Checks `docs/reference/redis-differences.md` against both servers: each listed difference exists, and no command is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Words between backquotes at the begin of lines that begin so.
+/// Texts in backquotes at the start of the lines that start with `begin`.
 fn quoted(begin: &str) -> Vec<String> {
     let page = fs::read_to_string(root().join("docs/reference/redis-differences.md")).expect("the page");
     let lines = page.lines().filter_map(|line| line.strip_prefix(begin));
@@ -42,21 +42,21 @@ fn every_difference_is_one() {
             let first = ask(address, &format!("FLUSHALL\r\n{before}\r\n"));
             (first, ask(address, &format!("{last}\r\n")))
         });
-        assert_eq!(given.0, expected.0, "{row}: what comes first is answered alike");
-        assert_ne!(given.1, expected.1, "{row}: both answer the same; take it from the page");
+        assert_eq!(given.0, expected.0, "{row}: the first commands get the same replies");
+        assert_ne!(given.1, expected.1, "{row}: both give the same reply: remove it from the page");
     }
 }
 
-/// Names of facts in every section of INFO; no name stands there twice.
+/// Names of the fields in every section of INFO. Asserts that no name appears twice.
 fn facts(address: SocketAddr) -> BTreeSet<String> {
-    // Some sections tell only of what has happened.
+    // Some sections only list events that have occurred.
     let text = ask(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
     let (mut section, mut names, mut facts) = ("", BTreeSet::new(), BTreeSet::new());
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("# ") {
             section = name;
         } else if let Some((name, _)) = line.split_once(':').filter(|_| !section.is_empty()) {
-            assert!(names.insert(name), "{section} {name} stands there twice");
+            assert!(names.insert(name), "{section} {name} appears twice");
             facts.insert(format!("{section} {name}"));
         }
     }
@@ -64,7 +64,7 @@ fn facts(address: SocketAddr) -> BTreeSet<String> {
     facts
 }
 
-/// Monitoring asks for facts by name.
+/// Monitoring systems look up INFO fields by name.
 #[test]
 fn every_fact_of_info_is_there() {
     let redis = Redis::start("");
@@ -93,7 +93,7 @@ fn the_start_counts_as_a_save_and_the_port_is_told() {
     }
 }
 
-/// Each command that comes alone is a read and a write; what comes together is few of both.
+/// Each command sent alone is one read and one write. Pipelined commands share a few of both.
 #[test]
 fn reads_and_writes_are_counted() {
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--workers", "2"]));
@@ -105,18 +105,18 @@ fn reads_and_writes_are_counted() {
             let after = ["total_reads_processed", "total_writes_processed"].map(count);
             [after[0] - before[0], after[1] - before[1]]
         };
-        // These questions are counted too.
+        // The INFO commands are counted too.
         let own = more(&[]);
         let [alone, together] = [more(&["PING\r\n"; 50]), more(&["PING\r\n".repeat(50).as_str()])];
         for (own, (alone, together)) in own.into_iter().zip(alone.into_iter().zip(together)) {
             // The end of a connection may count as a read.
-            assert!((50..=100).contains(&(alone - own)), "{alone} for 50 that come alone");
-            assert!((1..=10).contains(&(together - own)), "{together} for 50 that come together");
+            assert!((50..=100).contains(&(alone - own)), "{alone} for 50 sent separately");
+            assert!((1..=10).contains(&(together - own)), "{together} for 50 sent together");
         }
     }
 }
 
-/// The first word of a request, and the first two as a part of a command is named.
+/// The first word of a request, and the first two in the form of a subcommand's name.
 fn names(request: &str) -> [String; 2] {
     let mut words = request.split_whitespace().map(|word| word.trim_matches('"').to_ascii_lowercase());
     let first = words.next().unwrap_or_default();
@@ -124,7 +124,7 @@ fn names(request: &str) -> [String; 2] {
     [first, both]
 }
 
-/// Requests of all conversations; in scenarios a client and a colon stand before each.
+/// Names of the commands in all conversations. In scenarios, a client and a colon precede each request.
 fn said() -> BTreeSet<String> {
     let files = fs::read_dir(root().join("conformance/resp")).expect("the folder");
     let mut said = BTreeSet::new();
@@ -153,5 +153,5 @@ fn every_command_is_compared_or_told_of() {
     let is_known = |name: &str| said.contains(name) || told.contains(name);
     let rest: BTreeSet<_> = commands.into_iter().filter(|name| !is_known(name)).map(str::to_owned).collect();
     let apart = quoted("- `").iter().map(|name| name.to_ascii_lowercase().replace(' ', "|")).collect();
-    assert_eq!(rest, apart, "in no conversation and no difference, beside those that are not compared");
+    assert_eq!(rest, apart, "neither in a conversation nor in a difference nor in the list of others");
 }

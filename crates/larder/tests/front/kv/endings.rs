@@ -1,5 +1,5 @@
-//! Ends of connections by the server: its replies arrive, also if the client sends more behind them. A connection that is closed with input
-//! unread is reset, and replies on their way to the client are lost with it.
+//! Connections that the server closes: its last replies arrive, even if the client keeps sending. Closing a connection with unread input
+//! resets it, which would lose replies in transit.
 
 use std::thread;
 
@@ -9,19 +9,19 @@ use super::access::{locked, tls};
 use super::sessions::Talker;
 use crate::LARDER;
 
-/// Each way is gone so often.
+/// Number of clients for each kind of end.
 const CLIENTS: usize = 200;
 
-/// The end comes after these replies, and no reset, though the client goes on to speak.
+/// Asserts that the connection ends after these replies without a reset, although the client keeps sending.
 #[track_caller]
 fn assert_ends(client: &mut Talker, replies: &str) {
     assert_eq!(client.rest(), replies);
-    // The first would be answered with a reset, which the second would find.
+    // If the server reset the connection after the first write, the second would fail.
     (0..2).for_each(|_| std::io::Write::write_all(&mut client.0, b"PING\r\n").expect("it is read"));
     assert_eq!(client.rest(), "");
 }
 
-/// Requests after which the server ends a connection by itself, with much behind them.
+/// Sends requests after which the server closes the connection, followed by a lot of data.
 #[track_caller]
 fn check(kv: &KvService, requests: &str, replies: &str) {
     let more = "x".repeat(512 << 10);
@@ -65,7 +65,7 @@ fn replies_arrive_before_a_refusal() {
     check(&kv, "PING\r\n", "-ERR max number of clients reached\r\n");
 }
 
-/// A client that speaks no TLS is told an alert.
+/// A client without TLS gets a TLS alert.
 #[test]
 fn a_client_without_tls_reads_an_alert() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! Values that come from another server: DUMP and RESTORE, and RDB files.
+//! Values from other servers: DUMP and RESTORE, and RDB files.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// Long and repetitive values are compressed by Redis, and kept compressed here.
+/// Redis compresses long, repetitive values in dumps, and Larder keeps long values compressed.
 #[test]
 fn values_are_carried_between_servers() {
     let redis = Redis::start("");
@@ -39,7 +39,7 @@ fn values_are_carried_between_servers() {
     }
 }
 
-/// One of each type, and those long enough that Redis keeps them in another way.
+/// Commands that create a key of each type.
 const OF_ALL_TYPES: &str = "SET a 1\r\nSET text word\r\nSETEX ends 1000 v\r\nSELECT 3\r\nSET third 3\r\nSELECT 0\r\n\
     RPUSH l a b c\r\nSADD s a b\r\nSADD ints 1 2\r\nHSET h f v\r\nZADD z 1.5 a\r\n\
     XADD x 1-1 f v\r\nXGROUP CREATE x g 0\r\nXREADGROUP GROUP g c STREAMS x >\r\n";
@@ -77,7 +77,7 @@ fn the_strings_of_an_rdb_file_are_imported() {
     }
 }
 
-/// An RDB file of these parts, without a checksum.
+/// Builds an RDB file from these parts, without a checksum.
 fn rdb_file(parts: &[&[u8]]) -> Vec<u8> {
     [b"REDIS0010", parts.concat().as_slice(), b"\xff", &[0; 8]].concat()
 }

@@ -1,10 +1,10 @@
-//! `ttl_default` and `ttl_max`: a cache whose keys must end.
+//! `ttl_default` and `ttl_max`: a cache in which every key must expire.
 
 use testkit::KvService;
 
 use crate::LARDER;
 
-/// How many seconds `k` has at most, after each of these conversations.
+/// Maximum TTL of `k` in seconds after each of these conversations.
 const CASES: [(i64, &str); 3] = [
     (50, "SET k v EX 50|SET k v EX 50 ; SET k w KEEPTTL|SET o v EX 50 ; RENAME o k|SET o v EX 50 ; COPY o k"),
     (
@@ -32,10 +32,10 @@ fn every_key_ends() {
     for (requests, expected) in cases {
         let told = kv.ask(&format!("FLUSHALL\r\n{}\r\n", requests.replace(" ; ", "\r\n")));
         let ttl = ttl();
-        // Some of it may have passed.
-        assert!((expected - 10..=expected).contains(&ttl), "{requests}: {ttl} and not {expected}, {told}");
+        // Some seconds may have passed.
+        assert!((expected - 10..=expected).contains(&ttl), "{requests}: {ttl} instead of {expected}, {told}");
     }
-    // A reload counts for keys that are written from then on.
+    // A reload applies to keys written afterwards.
     assert_eq!(kv.reload("workers = 1").status(), 200);
     assert_eq!(kv.ask("SET k v\r\nTTL k\r\n"), "+OK\r\n:-1\r\n");
     assert_eq!(kv.reload("workers = 1\nttl_max = \"10s\"").status(), 200);
@@ -43,7 +43,7 @@ fn every_key_ends() {
     assert!((1..=10).contains(&ttl()));
 }
 
-/// Keys that are there before a limit is set, and the command that writes `k`.
+/// Keys that exist before a limit is set, and the command that then writes `k`.
 const WRITTEN_AGAIN: &str = "SET o v => RENAME o k|SET o v EX 99999 => RENAME o k|SET o v EX 99999 => RENAMENX o k|\
     SETRANGE o 30000 v => RENAME o k|SELECT 1 ; SET k v EX 99999 => SELECT 1 ; MOVE k 0|SET o v EX 99999 => COPY o k|\
     SET o v => COPY o k|SET k v EX 99999 => PERSIST k|SET k v EX 99999 => GETEX k PERSIST|\

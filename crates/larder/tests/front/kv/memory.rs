@@ -1,4 +1,4 @@
-//! Memory of `larder kv`: as much as it was given, for keys, requests and replies alike.
+//! Memory of `larder kv`: one limit for keys, requests and replies.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn start_with(policy: &str, maxmemory: &str, workers: &str) -> Kv {
     Kv::start(LARDER, &["--maxmemory", maxmemory, "--maxmemory-policy", policy, "--workers", workers])
 }
 
-/// The bytes of a size in MiB.
+/// Number of bytes in a size such as `64MiB`.
 fn bytes(mebibytes: &str) -> usize {
     mebibytes.trim_end_matches("MiB").parse::<usize>().expect("a number") * MIB
 }
@@ -28,12 +28,12 @@ fn set_long(kv: &Kv, name: &str, value: &str) -> String {
     String::from_utf8_lossy(&reply).into_owned()
 }
 
-/// How many lines of a reply are this one.
+/// Number of lines in `replies` that equal `line`.
 fn count(replies: &str, line: &str) -> usize {
     replies.lines().filter(|other| *other == line).count()
 }
 
-/// This command for each number, in the place of its `#`.
+/// The command once per number, which replaces each `#`.
 fn each(
     numbers: impl IntoIterator<Item = usize>,
     command: impl Into<String>,
@@ -47,8 +47,8 @@ fn memory_stays_at_its_limit() {
     churn::run(Duration::from_secs(5), 192 << 20);
 }
 
-/// The memory of one kind fits none of the other, so that the allocator would keep both. Without being told to give it back, it had
-/// 150 % of the limit.
+/// Memory freed from values of one size can't hold values of the other, so the allocator would keep both. Without a trim, it held 150 % of
+/// the limit.
 #[test]
 fn values_of_another_size_take_no_more_memory() {
     const BYTES_MAX: usize = 64 << 20;
@@ -62,7 +62,7 @@ fn values_of_another_size_take_no_more_memory() {
     assert!(peak - empty < (BYTES_MAX + BYTES_MAX / 10) as u64, "{peak}, {empty} of it without a key");
 }
 
-/// Nobody writes: without room, the memory of clients would be beside the keys until somebody does.
+/// Keys are evicted without a write: otherwise the memory of clients would exceed the limit until the next write.
 #[test]
 fn keys_make_room_for_clients_but_not_during_a_pause() {
     let kv = start("64MiB", "2");
@@ -82,7 +82,7 @@ fn keys_make_room_for_clients_but_not_during_a_pause() {
     assert_eq!(kv.ask(&["SET short 1"]), "+OK\r\n");
     drop(clients);
     churn::fill(&kv, 100_000, 800..1000);
-    // A little for each is remembered of many.
+    // Many clients, with a small subscription table each.
     let subscribe = |number: usize| {
         let mut client = Talker::connect(kv.address());
         let name = format!("{number:06}{}", "n".repeat(100_000 - 6));
@@ -94,14 +94,14 @@ fn keys_make_room_for_clients_but_not_during_a_pause() {
     wait_for_room();
 }
 
-/// Clients that have sent a part of a value each, of which the server knows.
+/// Clients that have each sent part of a value, which the server has received.
 fn sending(kv: &Kv, clients: usize, value_bytes: usize, sent_bytes: usize) -> Vec<Talker> {
     let sending = (0..clients).map(|_| begin_set(kv, value_bytes, sent_bytes)).collect();
-    wait::until_true("there is memory for all", || fact(kv, "mem_clients_normal") >= clients * sent_bytes);
+    wait::until_true("all parts are counted", || fact(kv, "mem_clients_normal") >= clients * sent_bytes);
     sending
 }
 
-/// The begin of a SET whose value has so many bytes, of which so many follow. It may be closed for them.
+/// Starts a SET with a value of `value_bytes`, and sends `sent_bytes` of the value. The server may close the connection.
 fn begin_set(kv: &Kv, value_bytes: usize, sent_bytes: usize) -> Talker {
     let mut client = Talker::connect(kv.address());
     client.send(format!("*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${value_bytes}\r\n{}", "v".repeat(sent_bytes)));
@@ -112,12 +112,12 @@ fn sets(name: &str, keys: usize) -> impl Iterator<Item = String> {
     each(0..keys, format!("SET {name}-# {}", "v".repeat(1000)))
 }
 
-/// A value of the same length as before would need no room.
+/// Deletes the key first, since a value of the same length as before would need no room.
 fn is_written(kv: &Kv) -> bool {
     kv.ask(&["DEL probe", "SET probe word"]).ends_with("+OK\r\n")
 }
 
-/// Segments that are not full yet have room for thousands of keys, which count already.
+/// Segments that aren't full have room for thousands of keys, but count in full.
 #[test]
 fn a_lowered_limit_refuses_writes_where_keys_stay() {
     const KEYS: usize = 20_000;
@@ -126,9 +126,9 @@ fn a_lowered_limit_refuses_writes_where_keys_stay() {
         assert!(!ask_all(&kv, sets("old", KEYS)).contains('-'), "{policy}");
         assert_eq!(kv.ask(&["CONFIG SET maxmemory 16mb"]), "+OK\r\n");
         if policy == "noeviction" {
-            assert!(!is_written(&kv), "at once");
+            assert!(!is_written(&kv), "writes are refused immediately");
         }
-        // Under the other policies it is the server that finds out that no key expires.
+        // Under the other policies the server first has to find out that no key expires.
         wait::until_true("writes are refused", || !is_written(&kv));
         let given = ask_all(&kv, sets("new", 2_000));
         assert_eq!(given.matches("-OOM ").count(), 2_000, "{policy}");
@@ -136,7 +136,7 @@ fn a_lowered_limit_refuses_writes_where_keys_stay() {
             kv.ask(&["MSET a 1 b 2", "APPEND old-1 more", "SETRANGE old-1 2000 more", "INCR counter"]);
         assert_eq!(given.matches("-OOM ").count(), 4, "{policy}: {given}");
         assert_eq!(kv.ask(&["STRLEN old-1"]), ":1000\r\n");
-        // Under the other policies the key would go as soon as it may.
+        // Under the other policies, a key with an expiry would be evicted immediately.
         if policy == "noeviction" {
             assert_eq!(kv.ask(&["EXPIRE old-2 1000", "PERSIST old-2"]), ":1\r\n:1\r\n");
         }
@@ -148,7 +148,7 @@ fn a_lowered_limit_refuses_writes_where_keys_stay() {
     }
 }
 
-/// 100 MiB, although nobody asks for the keys. The index stays, and the segment that each shard is filling.
+/// Expiry returns 100 MiB without access to the keys. The index stays, and so does the segment that each shard is filling.
 #[test]
 fn expired_memory_is_given_back() {
     let kv = start("256MiB", "1");
@@ -157,7 +157,7 @@ fn expired_memory_is_given_back() {
     assert!(kv.service.resident_bytes() > before + (95 << 20));
     ask_all(&kv, each(0..100_000, "PEXPIRE key-# 1"));
     wait::until_true("all have expired", || kv.ask(&["DBSIZE"]) == ":0\r\n");
-    wait::until_true("their memory is given back", || kv.service.resident_bytes() < before + (24 << 20));
+    wait::until_true("their memory is returned", || kv.service.resident_bytes() < before + (24 << 20));
 }
 
 #[test]
@@ -182,22 +182,22 @@ fn compressed_values_are_the_same_and_take_less() {
         kv.ask(&[&format!("MEMORY USAGE {key}")])[1..].trim_end().parse().expect("a number")
     };
     assert!(usage("long") < 2000 && usage("copy") < 2000, "{} bytes", usage("long"));
-    assert!(usage("short") > 20_000, "it is shorter than what is compressed");
+    assert!(usage("short") > 20_000, "it is too short to be compressed");
     let whole = kv.ask(&["GET long"]);
     assert!(whole.starts_with("$100010\r\n\0\0\0\0\0here\0") && whole.ends_with("z0123456789\r\n"));
 }
 
-/// All of it has to be unpacked for that, which takes a while.
+/// The comparison decompresses the whole value, which takes a while.
 #[test]
 fn nobody_waits_while_a_compressed_value_is_compared() {
     let kv = configured(COMPRESSED, &["--maxmemory", "1GiB", "--workers", "4"]);
     assert_eq!(kv.ask(&["SETRANGE long 149999999 z"]), ":150000000\r\n");
-    // Among them are keys of all shards.
+    // These keys cover all shards.
     let all = (0..200).fold("EXISTS".to_owned(), |all, number| format!("{all} key-{number}"));
     for (command, reply) in
         [("DELEX long IFDEQ 0000000000000000", ":0\r\n"), ("SET long x IFDEQ 0000000000000000", "$-1\r\n")]
     {
-        // The machine may be busy, or one worker have both connections.
+        // The machine may be busy, or one worker may serve both connections.
         let is_short = |_| {
             let (mut one, mut other) = (Talker::connect(kv.address()), Talker::connect(kv.address()));
             let begin = Instant::now();
@@ -214,11 +214,11 @@ fn nobody_waits_while_a_compressed_value_is_compared() {
             one.receive(reply);
             longest < whole / 4
         };
-        assert!((0..20).any(is_short), "others wait for {command}");
+        assert!((0..20).any(is_short), "others wait during {command}");
     }
 }
 
-/// The bytes that a client has sent become the value, so that it needs no room beside itself.
+/// The received bytes become the value, so it isn't in memory twice.
 #[test]
 fn a_value_of_more_than_half_of_memory_has_room() {
     for (size, workers) in [("8MiB", "1"), ("64MiB", "2")] {
@@ -231,7 +231,8 @@ fn a_value_of_more_than_half_of_memory_has_room() {
     }
 }
 
-/// Those of several clients take half of it at most; a value that could never be stored is refused when it is announced.
+/// Incomplete requests of several clients use at most half of the limit. A value that can never be stored is refused as soon as its length
+/// arrives.
 #[test]
 fn requests_that_are_not_whole_stay_within_the_limit() {
     for (size, workers) in [("4MiB", "1"), ("32MiB", "2"), ("64MiB", "4")] {
@@ -262,7 +263,7 @@ fn requests_that_are_not_whole_stay_within_the_limit() {
     }
 }
 
-/// As in Redis: a stored value needs no room for another expiry, under another name, or in another database. Nor does it in a transaction.
+/// As in Redis, a change to the expiry, name or database of a stored value needs no room, even in a transaction.
 #[test]
 fn full_memory_refuses_writes_and_changes_names_and_expiries() {
     for policy in ["noeviction", "volatile-lru", "volatile-ttl"] {
@@ -291,14 +292,14 @@ fn full_memory_refuses_writes_and_changes_names_and_expiries() {
             ("GETEX final-# EX 1000", "$5000"),
         ] {
             let changed = count(&of_all(&format!("SELECT 1\r\n{command}")), reply);
-            // With an expiry they may be evicted, to make up for the first that were given one.
+            // Keys with an expiry may be evicted, to make room for the first expiries.
             let is_enough = changed == keys.len() || policy != "noeviction" && changed * 10 > keys.len() * 8;
             assert!(is_enough, "{policy} {command}: {changed} of {}", keys.len());
         }
     }
 }
 
-/// A few bytes of a request are not worth 500 MB.
+/// A short request must not cost 500 MB.
 #[test]
 fn writes_without_room_are_refused_before_they_take_any() {
     let kv = start("64MiB", "2");
@@ -313,7 +314,7 @@ fn writes_without_room_are_refused_before_they_take_any() {
     assert!(peak < before + (8 << 20), "{before} bytes became {peak}");
     assert_eq!(kv.ask(&["DBSIZE"]), keys, "nothing was evicted for it");
     assert_eq!(kv.ask(&["INCR there", "INCRBYFLOAT there 1"]).matches("not a").count(), 2);
-    // Bits far behind count before a transaction begins.
+    // Large bit offsets are counted before a transaction begins.
     let kv = start_with("noeviction", "64MiB", "2");
     let bits = each(0..12, "SETBIT bit-# 67108864 1").chain(["SET marker after".to_owned()]);
     let given = transact(&kv, &bits.collect::<Vec<_>>());
@@ -321,7 +322,7 @@ fn writes_without_room_are_refused_before_they_take_any() {
     assert_eq!(kv.ask(&["EXISTS marker bit-0"]), ":0\r\n");
 }
 
-/// Many times the same large value, to a client that does not read: it is not copied.
+/// A reply that contains one large value many times doesn't copy the value, even if the client doesn't read.
 #[test]
 fn replies_share_what_is_stored() {
     const TIMES: usize = 800;
@@ -341,22 +342,22 @@ fn replies_share_what_is_stored() {
             assert_eq!(set_long(&kv, "big", &value), "+OK\r\n");
             let before = kv.service.peak_bytes();
             let mut client = Talker::connect(kv.address());
-            // It has begun to reply; the value goes meanwhile, and another takes its place.
+            // The reply has begun, and the value is deleted meanwhile.
             client.expect(&commands, &head);
             wait::until_true("the value is gone", || kv.ask(&["DEL big"]) == ":0\r\n");
-            wait::until_true("what is still to be sent counts once", || {
+            wait::until_true("the unsent value counts once", || {
                 (1 << 20..3 << 20).contains(&fact(&kv, "mem_clients_normal"))
             });
             (0..TIMES).for_each(|_| client.receive(&reply));
             wait::until_true("nothing is left", || fact(&kv, "mem_clients_normal") == 0);
-            // The kernel counts in lots, so that a peak may seem to fall.
+            // The kernel counts in batches, so a peak may appear to fall.
             let grown = kv.service.peak_bytes().saturating_sub(before);
             assert!(grown < 12 << 20, "{workers} workers: {grown} bytes for a reply");
         }
     }
 }
 
-/// Buffers of a worker for one large reply go with it.
+/// A worker frees the buffers of a large reply once it is sent.
 #[test]
 fn no_worker_keeps_what_a_large_reply_took() {
     const VALUE: usize = 4 << 20;
@@ -366,27 +367,27 @@ fn no_worker_keeps_what_a_large_reply_took() {
     assert_eq!(set_long(&kv, "big", &value), "+OK\r\n");
     ask_all(&kv, each(0..500, format!("SET key-# {}", &value[..15_000])));
     let mget = format!("MGET{}", each(0..500, " key-#").collect::<String>());
-    // Each on a connection of its own, so that every worker has some.
+    // Each uses its own connection, so that every worker serves some.
     for _ in 0..40 {
         let replies =
             [kv.ask(&["GET big"]), kv.ask(&["GETRANGE big 1 -1"]), kv.ask(&["MULTI", "GET big", "EXEC"])];
         assert!(replies.iter().all(|reply| reply.len() >= VALUE));
         assert!(kv.ask(&[&mget]).len() > 500 * 15_000);
-        // A request of many arguments leaves nothing either.
+        // A request with many arguments leaves no buffers either.
         assert!(kv.ask(&[&format!("EXISTS{}", " x".repeat(30_000))]).starts_with(':'));
     }
     assert_eq!(kv.ask(&["FLUSHALL", "MEMORY PURGE"]), "+OK\r\n+OK\r\n");
-    wait::until_true("it is given back", || kv.service.resident_bytes() < before + (12 << 20));
+    wait::until_true("the memory is returned", || kv.service.resident_bytes() < before + (12 << 20));
     assert_eq!(fact(&kv, "mem_clients_normal"), 0);
 }
 
-/// Replies to a transaction: its queueing, and EXEC.
+/// Replies to a transaction: to MULTI, the queued commands and EXEC.
 fn transact(kv: &Kv, commands: &[String]) -> String {
     let all = [&["MULTI".to_owned()][..], commands, &["EXEC".to_owned()]].concat();
     kv.ask(&all.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Until memory is full, and beyond: a transaction is executed as a whole or not at all.
+/// Transactions run until memory is full and beyond: each is executed as a whole or not at all.
 #[test]
 fn a_transaction_without_room_is_not_executed_at_all() {
     for (policy, size, workers) in [
@@ -422,7 +423,7 @@ fn a_transaction_without_room_is_not_executed_at_all() {
             } else {
                 let is_whole = given.ends_with(":20000\r\n:10000\r\n:1\r\n") && !given.contains('-');
                 assert!(is_whole, "{case}: {given}");
-                // A new key may be evicted at once.
+                // A new key may be evicted immediately.
                 assert!(there == ":7\r\n" || policy.starts_with("allkeys"), "{case}: {there}");
                 executed += 1;
             }
@@ -431,7 +432,7 @@ fn a_transaction_without_room_is_not_executed_at_all() {
     }
 }
 
-/// Each time it takes the place of what it was.
+/// Each version replaces the one before.
 #[test]
 fn a_large_value_is_appended_to_in_a_transaction_as_often_as_it_likes() {
     let kv = start("64MiB", "2");
@@ -443,7 +444,7 @@ fn a_large_value_is_appended_to_in_a_transaction_as_often_as_it_likes() {
     assert!(fact(&kv, "used_memory") < 64 << 20);
 }
 
-/// It has 5 MB, and two of it have no room.
+/// The value has 5 MB, and two copies don't fit.
 #[test]
 fn a_large_value_is_found_wherever_a_transaction_puts_it() {
     let value = "v".repeat(5_000_000);
@@ -459,14 +460,14 @@ fn a_large_value_is_found_wherever_a_transaction_puts_it() {
             assert_eq!(set_long(&kv, "long", &value), "+OK\r\n");
             let commands: Vec<String> = before.iter().chain(&[growth]).map(|&word| word.to_owned()).collect();
             let given = transact(&kv, &commands);
-            // COPY shares what it copies, but that is not counted on.
+            // COPY shares the value, but the check doesn't rely on that.
             assert!(given.contains("-EXECABORT"), "{commands:?}: {given}");
             assert_eq!(kv.ask(&["STRLEN long"]), ":5000000\r\n", "{commands:?}: nothing was executed");
         }
     }
 }
 
-/// Its commands were queued while there was room.
+/// The commands were queued while there was room.
 #[test]
 fn exec_is_refused_when_memory_has_filled_up_meanwhile() {
     let kv = start_with("noeviction", "4MiB", "2");
@@ -484,7 +485,7 @@ fn exec_is_refused_when_memory_has_filled_up_meanwhile() {
     assert!(kv.ask(&["INFO errorstats"]).contains("errorstat_EXECABORT:count=1\r\n"));
 }
 
-/// Compressed values were unpacked for it, and tables were made, without asking whether there was room.
+/// Comparisons once decompressed values and built tables without checking for room.
 #[test]
 fn values_are_compared_within_limits() {
     let kv = configured(COMPRESSED, &["--maxmemory", "64MiB", "--workers", "1"]);
@@ -495,7 +496,7 @@ fn values_are_compared_within_limits() {
         kv.ask(&["SETRANGE a 4095 x", "SETRANGE b 4096 x", "LCS a a LEN", "LCS a b LEN", "LCS short b"]);
     let limit = "-ERR the product of both lengths may be at most 16777216\r\n";
     assert_eq!(told, format!(":4096\r\n:4097\r\n:4096\r\n{limit}$0\r\n\r\n"));
-    // Everybody would wait for all of them.
+    // All other clients would wait for the whole transaction.
     let told = transact(&kv, &["LCS a a LEN", "LCS a a LEN", "GET short"].map(str::to_owned));
     let digests = transact(&kv, &vec!["DIGEST long".to_owned(); 30]);
     assert!(digests.contains("may process at most 134217728 bytes of values together"), "{digests}");

@@ -1,4 +1,4 @@
-//! `larder kv` beside Redis: the same bytes to both give the same bytes from both.
+//! `larder kv` compared with Redis: the same requests get the same replies, byte by byte.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use testkit::{Kv, Redis, converse};
 use super::sessions::scenario::files;
 use crate::LARDER;
 
-/// A line that stands between the commands of a conversation, so that each reply is known.
+/// A marker echoed after each command of a conversation, so that the replies can be told apart.
 fn mark(number: usize) -> String {
     format!("mark-{number}")
 }
@@ -47,7 +47,7 @@ fn commands_are_answered_as_redis_answers_them() {
     }
 }
 
-/// `\r`, `\n`, `\\`, and `\xHH` where this says so: else it is for the server.
+/// Replaces `\r`, `\n`, `\\`, and `\xHH` if `is_hex`: otherwise the server unescapes it.
 pub(crate) fn unescape(line: &str, is_hex: bool) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), line);
     while let Some(begin) = rest.find('\\') {

@@ -1,4 +1,4 @@
-//! `larder kv --save-file`: keys after the server was stopped, killed, or its file was damaged, and the owner of the file.
+//! `larder kv --save-file`: keys after a stop, a kill or damage to the file, and the owner of the file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -16,7 +16,7 @@ use crate::LARDER;
 
 const KEYS: usize = 3000;
 
-/// A folder for the file, and servers that share it one after the other.
+/// A folder with a save file, for servers that use it one after the other.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -104,7 +104,7 @@ fn end(mut kv: Kv, signal: Signal) {
     assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
 }
 
-/// A file with the keys of [`fill`], and so many long values.
+/// Bytes of a save file with the keys of [`fill`] and a number of long values.
 fn saved(long: usize) -> (Place, Vec<u8>) {
     let place = Place::new();
     let kv = place.start(if long > 0 { &LARGE } else { &[] });
@@ -128,7 +128,7 @@ fn a_stopped_server_comes_back_as_it_was_and_a_killed_one_empty() {
         kv = place.start(&[]);
         assert_says(&kv, "starts with saved data");
         assert_loaded(&kv);
-        assert!(!place.file().exists(), "it would come back after a crash");
+        assert!(!place.file().exists(), "old data would come back after a crash");
     }
     end(kv, Signal::KILL);
     assert_empty(&place.start(&[]), "no save file yet, starting empty");
@@ -154,11 +154,11 @@ fn swapped_databases_stay_swapped() {
     assert_eq!(kv.ask(&gets), "$4\r\nnine\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$-1\r\n");
 }
 
-/// Until all of it is loaded, nothing but the file has it.
+/// Until everything is loaded, the file is the only complete copy.
 #[test]
 fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
     let (place, bytes) = saved(100);
-    // A quick machine may have loaded it before the signal comes.
+    // A fast machine may finish loading before the signal arrives.
     let is_left = (0..20).any(|_| {
         fs::write(place.file(), &bytes).expect("a file");
         end(place.start(&LARGE), Signal::KILL);
@@ -185,13 +185,13 @@ fn a_file_keeps_its_mode() {
     let kv = place.start(&[]);
     assert_says(&kv, "all saved data is loaded");
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
-    assert_eq!(owner(&place.file()).2, 0o640, "it was removed meanwhile");
+    assert_eq!(owner(&place.file()).2, 0o640, "the file was removed meanwhile");
 }
 
-/// No user of this machine.
+/// ID of a user that doesn't exist on this machine.
 const OTHER: u32 = 4_100_100_100;
 
-/// A server that is started by hand must not lock out the service, which runs as a user of its own. Root alone can give files away.
+/// A server that root starts by hand must not lock out the service, which runs as its own user. Only root can change the owner of a file.
 #[test]
 fn files_of_root_belong_to_the_user_of_before() {
     if !geteuid().is_root() {
@@ -203,14 +203,14 @@ fn files_of_root_belong_to_the_user_of_before() {
     let kv = place.filled();
     end(kv, Signal::TERM);
     let owned = (OTHER, OTHER, 0o600);
-    assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "as the folder");
+    assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "the owner of the folder");
 
     chown(place.file(), Some(OTHER + 1), Some(OTHER + 2)).expect("we are root");
     for _ in 0..2 {
         let kv = place.start(&[]);
         assert_filled(&kv);
         end(kv, Signal::TERM);
-        assert_eq!(owner(&place.file()), (OTHER + 1, OTHER + 2, 0o600), "as the file before");
+        assert_eq!(owner(&place.file()), (OTHER + 1, OTHER + 2, 0o600), "the owner of the previous file");
     }
 }
 
@@ -227,7 +227,7 @@ fn a_file_that_can_not_be_given_back_is_told_of() {
     chmod(&file, 0o640);
     end(kv, Signal::KILL);
     let path = file.to_str().expect("a path in UTF-8");
-    // Root without the right to give files away.
+    // Root without the capability to change owners.
     let tool = ["setpriv", "--bounding-set", "-chown"];
     let kv = Kv::start_under(&tool, LARDER, &["--save-file", path]);
     assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
@@ -237,10 +237,10 @@ fn a_file_that_can_not_be_given_back_is_told_of() {
     let commands = format!("sudo chown {OTHER}:{} {path} && sudo chmod 640 {path}", OTHER + 1);
     assert_says(&kv, &format!("run `{commands}`"));
     run_in_shell(&commands.replace("sudo ", ""));
-    assert_eq!(owner(&file), (OTHER, OTHER + 1, 0o640), "whoever could read it can read it again");
+    assert_eq!(owner(&file), (OTHER, OTHER + 1, 0o640), "the commands restore owner and mode");
 }
 
-/// The words before a command that may read the files of others only if their modes say so.
+/// Wrapper that lets a command read other users' files only if their modes allow it.
 fn without_rights() -> &'static [&'static str] {
     let is_root = geteuid().is_root();
     if is_root { &["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-chown"] } else { &["env"] }
@@ -257,7 +257,7 @@ fn told(arguments: &[&str]) -> (i32, String) {
     told_under(&["env"], arguments)
 }
 
-/// Starts, and checks that are refused for the same path.
+/// Status and output of a check and of two starts with the same path.
 fn all_told(place: &Place, tool: &[&str], path: &str) -> [(i32, String); 3] {
     let config = place.folder.path().join("larder.toml");
     fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = {path:?}\n")).expect("a file");
@@ -267,7 +267,7 @@ fn all_told(place: &Place, tool: &[&str], path: &str) -> [(i32, String); 3] {
         .map(|arguments| told_under(tool, arguments))
 }
 
-/// A start that went on without the file would lose its keys, or displace what another program needs.
+/// Starting without the file would lose its keys, or move a file that another program needs.
 #[test]
 fn a_file_that_can_not_be_read_stops_the_start() {
     let (place, bytes) = saved(0);
@@ -278,7 +278,7 @@ fn a_file_that_can_not_be_read_stops_the_start() {
             let is_refused = status == 1 && text.contains(&format!("error: kv.save_file: {reason}"));
             assert!(is_refused, "{status}: {text}");
         }
-        assert!(!place.folder.path().join("saved.refused").exists(), "it stays in its place");
+        assert!(!place.folder.path().join("saved.refused").exists(), "the file stays in place");
     };
     chmod(&file, 0o000);
     refused(&format!("run `chmod u+rw {file}`, move it, or choose another path"));
@@ -295,7 +295,7 @@ fn a_file_that_can_not_be_read_stops_the_start() {
     assert_filled(&place.start(&[]));
 }
 
-/// Others may put something there while the server runs.
+/// Another program may create a file at the path while the server runs.
 #[test]
 fn a_save_replaces_nothing_that_is_not_its_own() {
     let place = Place::new();
@@ -327,19 +327,19 @@ fn a_save_replaces_nothing_that_is_not_its_own() {
     assert_eq!(fs::read(&file).expect("it is there"), b"notes");
 }
 
-/// Such as a backup, by somebody who then stops the server to have it loaded.
+/// An operator may copy a backup there, then stop the server so that the next start loads it.
 #[test]
 fn a_save_file_that_is_put_there_meanwhile_is_kept() {
     let (place, backup) = saved(0);
     let kept = |name: &str| place.folder.path().join(name);
     let kv = place.start(&[]);
     assert_eq!(kv.ask(&["SET key-1 newer", "SAVE", "SAVE"]), "+OK\r\n+OK\r\n+OK\r\n");
-    assert!(!kept("saved.replaced").exists(), "what it has loaded and written is its own");
+    assert!(!kept("saved.replaced").exists(), "the server's own files aren't kept");
     fs::write(place.file(), &backup).expect("a file");
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
     assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
     assert_says(&kv, "the save file that was put there while the server ran is kept");
-    // Not even where the server can't read it: it may be that of another version.
+    // A file in an unknown format is kept too: another version may have written it.
     let mut other_format = backup.clone();
     other_format[8] = 77;
     fs::write(place.file(), &other_format).expect("a file");
@@ -359,7 +359,7 @@ fn run_in_shell(command: &str) {
     assert!(status.success(), "{command}: {status}");
 }
 
-/// The next save replaces nothing that somebody may want to repair.
+/// The next save doesn't replace a file that an operator may want to repair.
 #[test]
 fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
     let (place, bytes) = saved(0);
@@ -388,7 +388,7 @@ fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
         assert_says(&kv, if number < 8 { "the refused file is kept" } else { "replaces one kept earlier" });
         end(kv, Signal::TERM);
         let kept = fs::read(kept(number.min(7))).expect("it is kept");
-        assert!(kept == *bytes, "{number}: another file is kept");
+        assert!(kept == *bytes, "{number}: a different file is kept");
     }
     (0..7).for_each(|number| assert!(fs::read(kept(number)).expect("it is kept") == damaged[number]));
     assert!(!kept(8).exists());
@@ -441,7 +441,7 @@ fn commands_save_and_tell_of_it() {
 #[test]
 fn a_client_ends_the_server_with_or_without_saving() {
     let twice = "-ERR syntax error\r\n-ERR No shutdown in progress.\r\n";
-    // The save in the background has begun with what is older than the keys that the client wants to be saved.
+    // A background save is in progress, and may lack keys that the client wants saved.
     let again = ["DEL key-2", "SET key-2 2-2-2-", "BGSAVE"];
     let told = ":1\r\n+OK\r\n+Background saving started\r\n";
     for (before, reply, command, is_saved) in [
@@ -462,7 +462,8 @@ fn a_client_ends_the_server_with_or_without_saving() {
     }
 }
 
-/// More than the sockets of a connection hold, and then a write and the wish for another end.
+/// Sends reads whose replies exceed the socket buffers, then a write and a SHUTDOWN with another option. Returns the client, which delays
+/// the end of the server until it reads.
 fn hold_up(kv: &Kv) -> Talker {
     let mut slow = Talker::connect(kv.address());
     slow.send(format!("{}SET late 1\r\nSHUTDOWN NOSAVE\r\n", "GET long\r\n".repeat(50)));
@@ -470,7 +471,7 @@ fn hold_up(kv: &Kv) -> Talker {
     slow
 }
 
-/// SHUTDOWN is no signal: the operator does not know that a client was first.
+/// A SHUTDOWN command doesn't count as the first signal: the operator may not know that a client sent it.
 #[test]
 fn one_signal_does_not_cut_short_what_a_client_began() {
     let place = Place::new();
@@ -484,7 +485,7 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
             assert_says(&kv, "already stopping: another signal stops it at once");
         }
         if signals == 2 {
-            // Those that come right after the first are the same request.
+            // Signals that arrive right after the first belong to the same request.
             let status = wait::until("it ends at once", || {
                 kv.service.signal(Signal::TERM);
                 kv.service.status()
@@ -503,7 +504,7 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
     }
 }
 
-/// As `timeout` sends them, which signals the process and then its group.
+/// `timeout` sends two signals: one to the process, then one to its group.
 #[test]
 fn signals_that_come_at_once_are_one_request() {
     let place = Place::new();
@@ -513,7 +514,7 @@ fn signals_that_come_at_once_are_one_request() {
         let began = Instant::now();
         kv.service.signal(Signal::TERM);
         kv.service.signal(second);
-        // On a machine with much else to do there may be more than that between the two.
+        // On a busy machine, more time may pass between the two.
         if began.elapsed() < Duration::from_millis(100) {
             let status = kv.service.end();
             assert!(status.success(), "{second:?}: {status}: {}", kv.service.stderr());
@@ -524,7 +525,7 @@ fn signals_that_come_at_once_are_one_request() {
             return;
         }
     }
-    panic!("{checked} of 8 pairs of signals came at once");
+    panic!("only {checked} of 8 pairs of signals arrived together");
 }
 
 #[test]
@@ -536,10 +537,10 @@ fn without_a_file_nothing_is_saved() {
     assert!(kv.service.end().success());
 }
 
-/// The error of a file that may not grow any more: as far as the server sees, a full disk.
+/// Error for a file that has reached its size limit. The server treats it like a full disk.
 const FULL: &str = "File too large";
 
-/// No file of the server grows beyond a part of its data from now on; the limit of before.
+/// Limits the files of the server to a part of its data, and returns the previous limit.
 fn fill_up(kv: &Kv) -> Rlimit {
     let before = getrlimit(Resource::Fsize);
     limit_files(kv, Rlimit { current: Some(64 << 10), ..before });
@@ -566,12 +567,12 @@ fn a_full_disk_costs_the_save_and_nothing_else() {
     assert_eq!(kv.ask(&["BGSAVE"]), "+Background saving started\r\n");
     let persistence = || kv.ask(&["INFO persistence"]);
     wait::until_true("it has failed", || persistence().contains("rdb_last_bgsave_status:err\r\n"));
-    assert!(fs::read(place.file()).expect("the file of before") == bytes);
+    assert!(fs::read(place.file()).expect("the previous file") == bytes);
     limit_files(&kv, room);
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
 }
 
-/// Data would be lost at the end, so it is said at the start.
+/// Data would be lost at shutdown, so startup fails.
 #[test]
 fn a_place_that_takes_no_file_is_refused() {
     let place = Place::new();
@@ -582,7 +583,7 @@ fn a_place_that_takes_no_file_is_refused() {
     symlink("pipe", folder.join("link")).expect("a link");
     symlink("circle", folder.join("circle")).expect("a link");
     symlink("/proc/self/mem", folder.join("memory")).expect("a link");
-    // A server puts these beside its file.
+    // A server creates files with these names next to its save file.
     mkfifo(folder.join("waits.lock"));
     symlink("elsewhere", folder.join("linked.lock")).expect("a link");
     fs::create_dir(folder.join("half.part")).expect("a folder");
@@ -594,19 +595,19 @@ fn a_place_that_takes_no_file_is_refused() {
         ("none/saved", "none doesn't exist"),
         ("file/saved", "file doesn't exist"),
         (".", "is a directory"),
-        // A user who may write anywhere learns that there is no room.
+        // Root may write anywhere, so its error is about missing space.
         ("/proc/saved", "/proc"),
-        // A save would put a file in their places.
+        // A save would replace these with a file.
         ("pipe", "pipe is a named pipe, not a file"),
         ("socket", "socket is a socket, not a file"),
         ("link", "pipe is a named pipe, not a file"),
         ("circle", "circle can't be found"),
-        // Nobody knows what is in it.
+        // Its contents can't be checked.
         ("memory", "mem can't be read: Input/output error (os error 5); move it"),
         ("waits", "waits.lock is a named pipe, not a file"),
         ("linked", "linked.lock is a link, not a file"),
         ("half", "half.part is a directory, not a file"),
-        // A save would replace what belongs to others.
+        // A save would overwrite files of other programs.
         ("dump.rdb", "dump.rdb is not a save file of larder kv"),
         ("notes", "notes is not a save file of larder kv"),
         ("picture", "picture is not a save file of larder kv"),
@@ -625,7 +626,7 @@ fn mkfifo(path: PathBuf) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a named pipe");
 }
 
-/// More than there is on any disk.
+/// The limit exceeds the size of any disk.
 #[test]
 fn too_little_room_is_a_warning() {
     let place = Place::new();
@@ -648,14 +649,14 @@ fn a_file_belongs_to_one_server() {
     let (place, kv) = filled();
     assert_in_use(&place.file());
     let lock = place.folder.path().join("saved.lock");
-    fs::remove_file(&lock).expect("it is locked by it");
+    fs::remove_file(&lock).expect("the lock file exists");
     wait::until_true("it is locked again", || lock.exists());
     assert_in_use(&place.file());
     end(kv, Signal::TERM);
     assert_filled(&place.start(&[]));
 }
 
-/// The servers may come to it by the link or not. The link stays, and what it leads to is the file.
+/// Servers may use the path of the link or of its target. The link stays, and its target is the file that is written.
 #[test]
 fn a_file_behind_a_link_is_one_file() {
     let place = Place::new();
@@ -666,12 +667,12 @@ fn a_file_behind_a_link_is_one_file() {
     assert_in_use(&place.file());
     assert_in_use(&link);
     end(kv, Signal::TERM);
-    assert_eq!(fs::read_link(&link).expect("it is a link still"), Path::new("saved"));
+    assert_eq!(fs::read_link(&link).expect("it is still a link"), Path::new("saved"));
     assert!(fs::symlink_metadata(place.file()).expect("it is there").is_file());
     assert_filled(&start(&link, &[]));
 }
 
-/// Somebody may have put a link where the server writes first, to make it write over something else.
+/// An attacker may place a link at the path of the temporary file, so that the server overwrites another file.
 #[test]
 fn nothing_behind_a_link_is_written() {
     let (place, kv) = filled();
@@ -700,7 +701,7 @@ fn data_that_is_lost_at_the_end_is_a_failure() {
     lose(FULL, &|_, kv| _ = fill_up(kv));
 }
 
-/// The log tells of lost keys only where some are.
+/// The log reports lost keys only if keys were lost.
 #[test]
 fn keys_that_expire_while_no_server_runs_are_not_lost() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Clients of `larder kv` and each other: messages, transactions, invalidations, pauses and monitors.
+//! Interactions between clients of `larder kv`: messages, transactions, invalidations, pauses and monitors.
 
 pub(crate) mod scenario;
 mod talker;
@@ -24,7 +24,7 @@ fn scenarios_go_as_with_redis() {
     }
 }
 
-/// `larder kv` with two workers, so that clients of one talk to those of the other.
+/// Starts `larder kv` with two workers, so that clients of different workers interact.
 fn two_workers() -> Kv {
     Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"])
 }
@@ -53,7 +53,7 @@ fn a_redirection_to_a_connection_that_is_gone_is_told() {
     }
 }
 
-/// Two accounts, and clients of both workers that move money between them: a look at both sees all of it.
+/// Clients of both workers move money between two accounts: reading both always finds the same total.
 #[test]
 fn transactions_of_two_workers_are_atomic() {
     let kv = two_workers();
@@ -116,10 +116,10 @@ fn keys_that_the_table_has_no_room_for_are_told_as_changed() {
     assert!(["a", "b"].contains(&lines[6].as_str()), "{lines:?}");
     assert!(kv.ask(&["INFO stats"]).contains("tracking_total_keys:2\r\ntracking_total_items:2\r\n"));
     drop(reader);
-    wait::until_true("nobody tracks", || kv.ask(&["INFO stats"]).contains("tracking_total_keys:0"));
+    wait::until_true("no client tracks keys", || kv.ask(&["INFO stats"]).contains("tracking_total_keys:0"));
 }
 
-/// Client-side caches and subscribers learn of it, and it touches watched keys.
+/// Client-side caches and subscribers are notified of evictions, and transactions on watched keys abort.
 #[test]
 fn eviction_is_told() {
     let kv = Kv::start(LARDER, &["--maxmemory", "4MiB", "--workers", "2"]);
@@ -176,7 +176,7 @@ fn clients_are_listed_with_what_they_do() {
     has(&ids[1], &["name=worker", "flags=xtB", "db=4", "multi=1", "resp=3", "redir=0", "user=default"]);
 }
 
-/// CLIENT PAUSE, with commands of many connections of both workers that wait: none goes before its end, and none is forgotten.
+/// CLIENT PAUSE delays commands on many connections of both workers: none runs before the pause ends, and all run afterwards.
 #[test]
 fn commands_of_many_wait_for_the_end_of_a_pause() {
     let (redis, kv) = (Redis::start(""), two_workers());
@@ -208,7 +208,7 @@ fn commands_of_many_wait_for_the_end_of_a_pause() {
     }
 }
 
-/// As two clients say it, one after the other.
+/// Commands that two clients send, one client after the other.
 const SHOWN: &str = r#"SET key "a\n\r\t\a\b\"\\\x00\xff end";get key;GET;NOSUCH x;INCR key;AUTH secret;auth user secret;
 HELLO 2 AUTH default secret SETNAME name;hello 2 setname name auth default secret;
 HELLO 2 AUTH secret;HELLO 4 AUTH default secret;CONFIG GET port;CONFIG SET maxclients 10000;MULTI;
@@ -220,7 +220,7 @@ UNSUBSCRIBE channel;FLUSHALL;RESET;"#;
 fn monitors_see_what_they_see_with_redis() {
     let redis = Redis::start("");
     let mut expected = seen_by_a_monitor(redis.address());
-    // Where HELLO fails, Redis shows what was said to it.
+    // If HELLO fails, Redis shows its arguments.
     for line in &mut expected {
         *line = line.replace("\"default\" \"secret\"", "\"(redacted)\" \"(redacted)\"");
         *line = line.replace("\"secret\"", "\"(redacted)\"");
@@ -231,7 +231,7 @@ fn monitors_see_what_they_see_with_redis() {
     }
 }
 
-/// Without times and ports.
+/// Lines that a monitor sees, without times and ports.
 fn seen_by_a_monitor(address: SocketAddr) -> Vec<String> {
     let mut monitor = Talker::connect(address);
     monitor.expect("MONITOR", "+OK\r\n");

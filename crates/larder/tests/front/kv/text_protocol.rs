@@ -3,5 +3,5 @@
 mod environment;
 mod messages;
 
-/// Lines of `[kv]` for a server that speaks it.
+/// Lines of `[kv]` for a server with this protocol.
 const UNIT_SEPARATOR: &str = "text_protocol = \"unit-separator\"\nmaxmemory = \"256MiB\"\n";

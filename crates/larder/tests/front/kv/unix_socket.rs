@@ -1,4 +1,4 @@
-//! `larder kv` on a socket in the file system.
+//! `larder kv` on a Unix socket.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -25,7 +25,7 @@ fn options(path: &Path) -> String {
     format!("{listen}\nunix_socket_mode = \"600\"\nworkers = 2")
 }
 
-/// Why a server does not start that is to listen there.
+/// Returns the error of a server that can't start on this path.
 fn refused(path: &Path) -> String {
     let listen = format!("unix:{}", path.display());
     let output = testkit::run(LARDER, ["kv", "--save-file", "off", "--listen", &listen]);
@@ -33,7 +33,7 @@ fn refused(path: &Path) -> String {
     output.stderr
 }
 
-/// A folder, and the path of a socket in it.
+/// A folder, and a path for a socket in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kv.sock");
@@ -55,13 +55,13 @@ fn clients_come_by_a_socket_in_the_file_system() {
     let told = refused(&path);
     assert!(told.contains("in use by another process"), "{told}");
     kv.crash();
-    assert_eq!(ask(&path, "PING\r\n"), "+PONG\r\n", "what was left is replaced");
+    assert_eq!(ask(&path, "PING\r\n"), "+PONG\r\n", "the old socket is replaced");
     kv.service.signal(Signal::TERM);
     kv.service.end();
-    assert!(!path.exists(), "it goes with the server");
+    assert!(!path.exists(), "it is removed with the server");
 }
 
-/// Another server may have more clients that wait for it than it lets wait.
+/// The listen queue of another server may be full.
 #[test]
 fn a_socket_of_a_busy_server_is_not_waited_for() {
     let (_folder, path) = place();
@@ -75,7 +75,7 @@ fn a_socket_of_a_busy_server_is_not_waited_for() {
 #[test]
 fn nothing_but_a_socket_is_replaced() {
     let (folder, path) = place();
-    // The second is where a socket gets its permissions before it gets its name.
+    // At the second path, a socket gets its permissions before it is renamed.
     for file in [path.clone(), folder.path().join("kv.sock.part")] {
         fs::write(&file, "precious").expect("a file");
         let told = refused(&path);
@@ -85,7 +85,7 @@ fn nothing_but_a_socket_is_replaced() {
     }
 }
 
-/// The service manager may make a missing folder before the server starts.
+/// The service manager may create a missing folder before the server starts.
 #[test]
 fn a_bad_path_or_mode_is_refused_and_a_missing_folder_is_told() {
     let folder = tempfile::tempdir().expect("a folder");

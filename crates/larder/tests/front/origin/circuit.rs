@@ -1,4 +1,4 @@
-//! Circuit breakers of origins: when they open, what clients get meanwhile, probes, and reloads.
+//! Circuit breakers of origins: when they open, what clients get while they are open, probes, and reloads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn start(origin: &ScriptedOrigin, settings: &str) -> Larder {
     Setup::config(LARDER, &config(&[(origin.url(), 1)], settings)).start()
 }
 
-/// Settings of a breaker that opens after so many failures.
+/// Settings of a breaker that opens after `requests_min` failures.
 fn breaker(requests_min: usize, settings: &str) -> String {
     format!("[origin.breaker]\nrequests_min = {requests_min}\n{settings}\n")
 }
@@ -27,17 +27,17 @@ fn opened(larder: &Larder) -> f64 {
     larder.metric("larder_origin_breaker_opened_total", &[])
 }
 
-/// A client with an address of its own: all requests of one client count once for a circuit breaker.
+/// A client with its own address: all requests of one client count once for a circuit breaker.
 fn other_client(larder: &Larder, number: u8) -> Client {
     Client::connect_from(IpAddr::V4(Ipv4Addr::new(127, 0, 1, number)), larder.address())
 }
 
-/// The statuses of so many other clients, a request each.
+/// Statuses that `count` other clients get for one request each.
 fn statuses_of_others(larder: &Larder, count: u8) -> Vec<u16> {
     (0..count).map(|number| other_client(larder, number).get(&format!("/{number}")).status()).collect()
 }
 
-/// An origin that resets connections until it is well.
+/// An origin that resets connections while it is unwell.
 fn recovering(fields: &'static str) -> (Arc<AtomicBool>, ScriptedOrigin) {
     let is_well = Arc::new(AtomicBool::new(true));
     let well = Arc::clone(&is_well);
@@ -51,7 +51,8 @@ fn recovering(fields: &'static str) -> (Arc<AtomicBool>, ScriptedOrigin) {
     (is_well, origin)
 }
 
-/// An open circuit is an origin that failed: what is stored is used stale where it may be, everything else is 503 with a time.
+/// An open circuit counts as a failure of the origin: stored responses are served stale if allowed, and all other requests get a 503 with
+/// Retry-After.
 #[test]
 fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     let (is_well, origin) = recovering("Cache-Control: max-age=0, stale-if-error=600\r\n");
@@ -78,7 +79,7 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     assert!(is_in(&larder, "closed"));
 }
 
-/// Responses open it as well, and what says nothing of the origin doesn't.
+/// Error responses also open a circuit, unless they don't indicate a failing origin.
 #[test]
 fn what_opens_a_circuit() {
     for (answer, requests_min, settings, opens) in [
@@ -98,8 +99,8 @@ fn what_opens_a_circuit() {
     }
 }
 
-/// An origin whose pages were stored, and whose circuit breaker is open and half-open by turns: all of `/fails` is reset, and pages wait for the
-/// gate when they are asked for again, before they are answered.
+/// An origin with stored pages, whose circuit breaker alternates between open and half-open. Requests for `/fails` are reset, and repeated
+/// requests for pages wait for the gate.
 struct Probed {
     gate: Gate,
     origin: ScriptedOrigin,
@@ -136,7 +137,7 @@ impl Probed {
         Self { gate, origin, larder }
     }
 
-    /// Asks for a page that must be answered at once: its origin says nothing before the gate opens.
+    /// Requests a page that must be answered immediately: the origin doesn't answer before the gate opens.
     #[track_caller]
     fn get_stale(&self, page: &str) {
         let response = self.larder.get(page);
@@ -145,12 +146,12 @@ impl Probed {
         assert!(status.contains("fwd=stale") && status.contains("detail=circuit-open"), "{page}: {status}");
     }
 
-    /// Until the origin has so many probes, none of which it answers.
+    /// Waits until the origin has received `count` probes, and answers none of them.
     #[track_caller]
     fn has_probes(&self, count: usize) {
         let pages = ["/a", "/b"];
         let probes = || pages.iter().map(|page| self.origin.count(page) - 1).sum::<usize>();
-        wait::until_true("the origin is tried", || {
+        wait::until_true("the origin is probed", || {
             pages.iter().for_each(|page| self.get_stale(page));
             probes() >= count
         });
@@ -161,7 +162,7 @@ impl Probed {
     }
 }
 
-/// Requests that accept a stale response get it, whatever the outcome of the request that tries the origin.
+/// Requests that accept a stale response get it, whatever the outcome of the probe.
 //= RFC 5861 section 4: stale-if-error
 #[test]
 fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
@@ -178,7 +179,7 @@ fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
             ("HEAD", "", 200),
             ("GET", "Range: bytes=0-1\r\n", 206),
             ("GET", "If-None-Match: \"1\"\r\n", 304),
-            // It takes nothing stale, and there is no place for one more probe.
+            // It doesn't accept stale responses, and no probe slot is free.
             ("GET", "Cache-Control: no-cache\r\n", 503),
         ] {
             let response = probed.larder.ask(method, "/a", fields);
@@ -189,7 +190,7 @@ fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
         probed.gate.open();
         if recovers {
             wait::until_true("the breaker is closed", || is_in(&probed.larder, "closed"));
-            wait::until_true("what the probe has brought is stored", || {
+            wait::until_true("the probe's response is stored", || {
                 let response = probed.larder.get("/a");
                 response.is_hit() && response.text() == "new"
             });
@@ -202,7 +203,7 @@ fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
     }
 }
 
-/// A probe that gets no answer ends in time, as every request does, and others follow it.
+/// A probe without an answer times out like any request, and other probes follow it.
 #[test]
 fn a_probe_that_nobody_waits_for_ends_by_its_time_limit() {
     let probed = Probed::start(RECOVERS, 1, "[site.timeouts]\nfirst_byte = \"200ms\"\n");
@@ -221,15 +222,15 @@ fn a_purge_overtakes_a_probe() {
     let purge = probed.larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/a\"}");
     assert_eq!(purge.status(), 200, "{}", purge.text());
     probed.gate.open();
-    wait::until_true("what the other probe has brought is stored", || {
+    wait::until_true("the other probe's response is stored", || {
         is_in(&probed.larder, "closed") && probed.larder.get("/b").is_hit()
     });
-    wait::until_true("nothing is on its way", || probed.larder.metric("larder_fills", &[]) == 0.0);
+    wait::until_true("no fetch is in progress", || probed.larder.metric("larder_fills", &[]) == 0.0);
     let status = probed.larder.get("/a").cache_status();
     assert!(status.contains("fwd=uri-miss"), "{status}");
 }
 
-/// A process that is told to end waits for its clients, and for no probe.
+/// A stopping process waits for its clients, but not for a probe.
 #[test]
 fn a_probe_keeps_no_process_from_ending() {
     let mut probed = Probed::start(RECOVERS, 1, "");
@@ -258,7 +259,8 @@ fn a_probe_is_explained() {
     assert!(places.is_sorted() && text.contains("detail=circuit-open"), "{text}");
 }
 
-/// Field bug: an operator corrected the address of an origin, and the breaker of the wrong one went on refusing. Other settings change nothing.
+/// Field bug: an operator corrected the address of an origin, and the breaker of the old address kept refusing requests. Changes to other
+/// settings keep the breaker's state.
 #[test]
 fn what_failed_elsewhere_says_nothing_of_a_new_server() {
     let check = |before: &[&ScriptedOrigin], after: &[&ScriptedOrigin], settings: &str, stays_open: bool| {
@@ -286,7 +288,7 @@ fn what_failed_elsewhere_says_nothing_of_a_new_server() {
     }
 }
 
-/// Field bug: beside a probe, clients were told to wait for as long as a probe may keep its place, by an open circuit that was half-open.
+/// Field bug: during a probe, Retry-After was the maximum duration of a probe, and the error called the half-open circuit open.
 #[test]
 fn a_refusal_beside_a_probe_asks_for_the_time_of_a_reset() {
     let (gate, passed) = gates();
@@ -300,14 +302,14 @@ fn a_refusal_beside_a_probe_asks_for_the_time_of_a_reset() {
     let larder = start(&origin, &breaker(2, "reset_time = \"1s\""));
     statuses_of_others(&larder, 2);
     let mut clients = Vec::new();
-    wait::until_true("a probe is on its way", || {
+    wait::until_true("a probe is in flight", || {
         clients.push(asking(&larder, "/held", ""));
         is_in(&larder, "half_open")
     });
     let refused = larder.get("/other");
     assert_eq!((refused.status(), refused.field("retry-after")), (503, "1"), "{:?}", refused.head);
-    // Only some of the warnings before it are written.
-    wait::until_true("it is told", || {
+    // Warnings are rate-limited, so only some of the earlier ones are written.
+    wait::until_true("it is logged", || {
         larder.get("/other");
         larder.stderr().contains("the circuit breaker of the origin is half-open")
     });
@@ -316,7 +318,7 @@ fn a_refusal_beside_a_probe_asks_for_the_time_of_a_reset() {
     assert!(statuses.contains(&200), "{statuses:?}");
 }
 
-/// Answers 503 to those who ask for it by a field that is in no key.
+/// An origin that answers 503 to requests with the field X-Fail, which is in no cache key.
 fn made_to_fail() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         let is_well = exchange.request.field("x-fail").is_empty();
@@ -325,7 +327,7 @@ fn made_to_fail() -> ScriptedOrigin {
     })
 }
 
-/// Field bug: twenty requests of one client refused the origin to all. The breaker is on by default.
+/// Field bug: twenty failing requests of one client blocked the origin for all clients. The breaker is on by default.
 #[test]
 fn a_few_clients_open_no_circuit() {
     let origin = made_to_fail();
@@ -342,7 +344,8 @@ fn a_few_clients_open_no_circuit() {
         assert_eq!(larder.get("/").status(), 200, "{round}");
     }
     assert_eq!(opened(&larder), 0.0);
-    // It takes twenty that are in trouble, or a few more: some may meet in a place of the breaker.
+    // The breaker opens after about twenty clients with failures. A few more may be needed, since several clients may share a slot in the
+    // breaker.
     let opener = (12..30).find(|number| {
         assert_eq!(fail(*number).0, 503);
         opened(&larder) > 0.5
@@ -352,7 +355,7 @@ fn a_few_clients_open_no_circuit() {
     assert!(refused.status() == 503 && refused.cache_status().contains("detail=circuit-open"));
 }
 
-/// Clients without a name of their own are one: those behind a trusted proxy that doesn't name them.
+/// Clients behind a trusted proxy that doesn't name them count as one client.
 #[test]
 fn clients_that_nobody_names_open_no_circuit() {
     let origin = made_to_fail();
@@ -365,10 +368,10 @@ fn clients_that_nobody_names_open_no_circuit() {
     for number in 0..20 {
         larder.ask("GET", "/", &format!("X-Fail: 1\r\nX-Forwarded-For: 192.0.2.{number}\r\n"));
     }
-    assert_eq!(opened(&larder), 1.0, "those that it names do");
+    assert_eq!(opened(&larder), 1.0, "clients that it names open it");
 }
 
-/// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.
+/// Clients that send their content slowly don't occupy a probe slot, so a recovered origin gets its requests.
 #[test]
 fn a_stuck_upload_keeps_no_circuit_open() {
     let (is_well, origin) = recovering("Cache-Control: no-store\r\n");
@@ -378,14 +381,14 @@ fn a_stuck_upload_keeps_no_circuit_open() {
     assert_eq!(statuses_of_others(&larder, 4), [502; 4]);
     is_well.store(true, Relaxed);
     let mut stuck = Vec::new();
-    wait::until_true("an upload is on its way", || {
+    wait::until_true("an upload is in flight", || {
         let mut client = larder.client();
         client.send("POST /stuck HTTP/1.1\r\nHost: test.example\r\nContent-Length: 100000\r\n\r\n");
         stuck.push(client);
         is_in(&larder, "half_open")
     });
     let uploads = || larder.metric("larder_origin_exchanges", &["state=\"upload\""]);
-    wait::until_true("it goes at the pace of its client", || uploads() > 0.5);
+    wait::until_true("the client sets the pace", || uploads() > 0.5);
     assert_eq!(client.get("/other").status(), 200);
     assert!(is_in(&larder, "closed"));
 }

@@ -1,5 +1,5 @@
-//! The side of the origin servers: connections, TLS, sites, limits, time-outs; and what stands in front of the
-//! gateway and says so with the PROXY protocol.
+//! The origin side: connections, TLS, sites, limits and timeouts. Also the PROXY protocol, which names clients of balancers in front of the
+//! gateway.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn not_stored() -> ScriptedOrigin {
     })
 }
 
-/// The configuration of an origin with these settings, and of a site.
+/// Configuration with one site, whose origin has these settings.
 fn config(url: &str, settings: &str) -> String {
     format!("[[site]]\nname = \"a\"\norigin = \"o\"\n[[origin]]\nname = \"o\"\nurl = \"{url}\"\n{settings}\n")
 }
@@ -43,7 +43,7 @@ fn wait_for_idle(larder: &Larder, count: f64) {
     wait::until_true("the origin connections are idle", || (idle() - count).abs() < 0.5);
 }
 
-/// All cores share the idle connections, whichever opened them.
+/// All workers share the idle connections, whichever opened them.
 #[test]
 fn sequential_requests_share_one_connection_unless_told_otherwise() {
     for (settings, connections) in [("", 1), ("pool = { keep_alive = false }", 20)] {
@@ -57,7 +57,7 @@ fn sequential_requests_share_one_connection_unless_told_otherwise() {
     }
 }
 
-/// An idle connection that the origin closed is not used at all.
+/// An idle connection that the origin has closed isn't used again.
 #[test]
 fn a_closed_idle_connection_costs_no_request() {
     let origin = not_stored();
@@ -91,7 +91,7 @@ fn origins_with_tls_are_verified() {
     }
 }
 
-/// Clients that don't read hold nothing that others need, though all share one connection to the origin.
+/// Clients that don't read don't block other clients, although all share one connection to the origin.
 #[test]
 fn slow_readers_on_one_http_2_connection() {
     let origin = MockOrigin::start();
@@ -101,7 +101,7 @@ fn slow_readers_on_one_http_2_connection() {
         let target = "/items/1?size=40000000&cc=no-store";
         let mut slow: Vec<Client> = (0..20).map(|_| asking(&larder, target, "")).collect();
         slow.iter_mut().for_each(|client| assert_eq!(client.head().status(), 200));
-        // The origin stands still for all of them when nothing more comes in.
+        // Memory stops growing once the origin is held back for all of them.
         let received = || larder.resident_bytes();
         let mut before = 0;
         wait::until_true("the origin is held back", || {
@@ -119,19 +119,19 @@ fn slow_readers_on_one_http_2_connection() {
         assert!(!output.succeeded().stdout.is_empty());
         assert_eq!(origin.count("/items/2?cc=no-store"), 5 * (round + 1));
         assert!(larder.resident_bytes() < 128 << 20, "{} bytes", larder.resident_bytes());
-        // And who reads after all gets everything.
+        // A client that reads later still gets the whole body.
         let mut first = slow.swap_remove(0);
         assert_eq!(first.bytes(40_000_000).len(), 40_000_000);
     }
 }
 
-/// An origin that takes the content of a request for the next one, which it answers a little later. The path ends with the status.
+/// An origin that treats the content of a request as the next request, and answers that a little later. The path ends with the status.
 fn origin_that_reads_no_content() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         let target = exchange.request.target().to_owned();
         exchange.request.head.fields = Fields::default();
         if target.starts_with("/smuggled") {
-            // When the connection has gone to the next client.
+            // By then, the connection serves the next client.
             exchange.delay_ms(30);
         }
         let status = target.rsplit('/').next().and_then(|status| status.parse().ok()).unwrap_or(200);
@@ -140,7 +140,7 @@ fn origin_that_reads_no_content() -> ScriptedOrigin {
     })
 }
 
-/// Content of one client never becomes a request of the next one, as far as can be known.
+/// Content from one client never becomes a request of the next client, as far as the gateway can detect.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn an_origin_that_does_not_read_content() {
@@ -173,7 +173,7 @@ fn an_origin_that_does_not_read_content() {
     }
 }
 
-/// Answers each connection once, with a body that only the end of the connection ends: with close_notify, or without.
+/// Sends one response on each connection, with a body that ends with the connection, with or without close_notify.
 fn tls_origin_that_closes(identity: &Identity, is_polite: bool) -> String {
     let certificates = CertificateDer::pem_file_iter(&identity.certificate).expect("it is a PEM file");
     let certificates = certificates.collect::<Result<Vec<_>, _>>().expect("certificates");
@@ -193,7 +193,7 @@ fn tls_origin_that_closes(identity: &Identity, is_polite: bool) -> String {
             let connection = rustls::ServerConnection::new(Arc::clone(&config)).expect("a configuration");
             let mut tls = rustls::StreamOwned::new(connection, stream);
             let mut request = [0; 4096];
-            // A handshake that fails is a matter of the gateway's, whose answer tells.
+            // A failed handshake shows in the gateway's response.
             let _ = tls.read(&mut request);
             let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nConnection: close\r\n\r\nhello";
             let _ = tls.write_all(head.as_bytes());
@@ -206,7 +206,7 @@ fn tls_origin_that_closes(identity: &Identity, is_polite: bool) -> String {
     format!("https://{address}")
 }
 
-/// With TLS the end of a body can be told from an end that somebody on the way made.
+/// TLS distinguishes the end of a body from a connection cut by an attacker.
 //= RFC 9112 section 8: what the close ends is complete if its header section is
 //= RFC 9112 section 8: an incomplete response is recorded as incomplete
 #[test]
@@ -225,7 +225,7 @@ fn a_body_that_ends_without_close_notify_is_incomplete() {
     }
 }
 
-/// The origin of each site has a path of its own, so that the target tells the site.
+/// The origin of each site has its own path, so that the target identifies the site.
 const SITES: &str = r#"
 [[site]]
 name = "exact"
@@ -314,7 +314,7 @@ fn an_origin_that_says_nothing_is_given_up() {
     gate.open();
 }
 
-/// One that never pauses wins no time by it: neither with interim responses nor with a body.
+/// An origin that never pauses gains no time, neither with interim responses nor with a body.
 #[test]
 fn an_origin_that_never_stops_sending_is_given_up() {
     const LENGTH: usize = 1 << 30;
@@ -343,15 +343,15 @@ fn an_origin_that_never_stops_sending_is_given_up() {
         let begun = Instant::now();
         let mut client = larder.client();
         client.send("POST /interim HTTP/1.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-        // More interim responses than any origin needs may be an error of their own.
+        // Too many interim responses may be an error of their own.
         assert!([502, 504].contains(&client.response().status()), "{timeout}");
         assert!(begun.elapsed() < Duration::from_secs(5), "{timeout}: {:?}", begun.elapsed());
-        wait::until_true("the origin is broken off", || broken_off.swap(0, Relaxed) == 1);
+        wait::until_true("the origin is cut off", || broken_off.swap(0, Relaxed) == 1);
         if timeout == "first_byte" {
             continue;
         }
         let cut = || larder.metric("larder_fills_aborted_total", &["reason=\"total-timeout\""]);
-        // Whether its client takes all of it, or nothing.
+        // The client reads everything, or nothing.
         for (target, cuts) in
             [("/private", 1.0), ("/stored", 2.0), ("/private-slow", 0.0), ("/stored-slow", 0.0)]
         {
@@ -361,7 +361,7 @@ fn an_origin_that_never_stops_sending_is_given_up() {
                 assert_eq!(client.response().end, End::Truncated, "{target}");
                 wait::until_true("it is counted", || (cut() - cuts).abs() < 0.5);
             }
-            wait::until_true("the origin is broken off", || broken_off.swap(0, Relaxed) == 1);
+            wait::until_true("the origin is cut off", || broken_off.swap(0, Relaxed) == 1);
             assert!(begun.elapsed() < Duration::from_secs(5), "{target}: {:?}", begun.elapsed());
         }
     }
@@ -399,8 +399,8 @@ fn an_unreachable_origin_is_502_and_errors_stay_inside() {
     }
 }
 
-/// A forward for one client alone ends when that client leaves: at once if it resets, after a while if it closed and
-/// may still read.
+/// A forward for one client alone ends when that client leaves: immediately after a reset, and after a timeout if the client closed and may
+/// still read.
 #[test]
 fn a_client_that_leaves_ends_its_own_forward() {
     let (told, outcome) = std::sync::mpsc::sync_channel(1);
@@ -422,7 +422,7 @@ fn a_client_that_leaves_ends_its_own_forward() {
     }
 }
 
-/// Cut at any byte of head and body, a response is never stored and never ends cleanly.
+/// A response cut at any byte of its head or body is never stored and never ends cleanly.
 #[test]
 fn a_network_that_breaks_anywhere() {
     let origin = ScriptedOrigin::start(|exchange| {
@@ -444,7 +444,7 @@ fn a_network_that_breaks_anywhere() {
     }
 }
 
-/// The header of version 2 for TCP over IPv4: from 192.0.2.7, with these extensions.
+/// A version 2 header for TCP over IPv4 from 192.0.2.7, with these extensions.
 fn version_2(extensions: &[u8]) -> Vec<u8> {
     let addresses = [192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80];
     let length = u8::try_from(addresses.len() + extensions.len()).expect("a short header");
@@ -484,7 +484,7 @@ fn the_proxy_protocol_names_the_client() {
     assert_eq!(origin.total(), before);
 }
 
-/// Only balancers name clients: whoever could name one of `trusted_proxies` would be believed everything.
+/// Only listed balancers may name clients: otherwise any peer could claim an address in `trusted_proxies` and be trusted.
 #[test]
 fn the_proxy_protocol_is_believed_from_listed_peers_only() {
     let origin = not_stored();
@@ -513,7 +513,7 @@ fn the_proxy_protocol_is_believed_from_listed_peers_only() {
             assert!(!is_believed || origin.last("/").field("x-real-ip") == "192.0.2.9", "{from}");
         }
         assert_eq!(refused("proxy-peer"), if is_believed { 0.0 } else { 2.0 }, "{from}");
-        // A balancer that is to be told to send it.
+        // A request without a header, as from a balancer that isn't configured to send it.
         assert_eq!(ask(b""), "", "{from}");
         assert_eq!(refused("proxy-header"), f64::from(u8::from(is_believed)), "{from}");
         let log = format!("{}{}", larder.stdout(), larder.stderr());
@@ -531,8 +531,8 @@ fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
     assert_eq!((client.response().status(), origin.total()), (400, 0));
 }
 
-/// A site whose origin is the gateway itself, through something that the configuration knows nothing of. The first request
-/// that comes back ends it, whoever asked, and whatever waits for it.
+/// A site whose origin is the gateway itself, through a proxy that the configuration doesn't mention. The first request that comes back
+/// ends the loop, whichever client sent it and whatever waits for it.
 //= RFC 9110 section 7.6: no message goes round without end
 #[test]
 fn a_gateway_in_front_of_itself_ends_the_circle() {
@@ -552,13 +552,13 @@ fn a_gateway_in_front_of_itself_ends_the_circle() {
         }
         let output = run("curl", ["--silent", "--http2-prior-knowledge", "--head", &larder.url("/h2")]);
         assert!(output.succeeded().text().starts_with("HTTP/2 508"), "{rule}");
-        assert!(began.elapsed() < Duration::from_secs(10), "it takes {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
         assert_eq!(larder.metric("larder_origin_errors_total", &["proxy-loop-detected"]), 21.0);
         assert!(larder.stdout().contains("came back") || larder.stderr().contains("came back"));
     }
 }
 
-/// An origin that takes everything on a connection for the one user who has authenticated there, as NTLM has it.
+/// An origin that attributes all requests on a connection to the user who authenticated there, as NTLM does.
 fn authenticates_connections() -> ScriptedOrigin {
     let users = Mutex::new(HashMap::<usize, String>::new());
     ScriptedOrigin::start(move |exchange| {
@@ -579,7 +579,7 @@ fn authenticates_connections() -> ScriptedOrigin {
     })
 }
 
-/// Field bug: a stranger was the user whose request went over the same connection before.
+/// Field bug: a client without credentials was treated as the user whose request used the same connection before.
 #[test]
 fn a_connection_that_is_one_users_is_nobody_elses() {
     for credentials in ["NTLM alice", "ntlm alice", "Negotiate alice", "Nego2 alice", "Kerberos alice"] {
@@ -593,7 +593,7 @@ fn a_connection_that_is_one_users_is_nobody_elses() {
                 let other = (other.status(), other.text());
                 assert_eq!(other, (401, "who?".to_owned()), "{method} after {credentials}");
             }
-            // Neither what carried credentials nor what was challenged is used again.
+            // Connections that carried credentials or a challenge aren't reused.
             assert_eq!((origin.total(), origin.connections()), (4, 4), "{credentials}");
         }
     }
@@ -603,10 +603,10 @@ fn a_connection_that_is_one_users_is_nobody_elses() {
         assert_eq!(larder.ask("GET", "/", "Authorization: Bearer alice\r\n").text(), "alice");
         wait_for_idle(&larder, 1.0);
     }
-    assert_eq!(origin.connections(), 1, "credentials of each request are no reason");
+    assert_eq!(origin.connections(), 1, "credentials for one request don't prevent reuse");
 }
 
-/// Over HTTP/2 such requests have a connection each.
+/// Over HTTP/2, each such request has its own connection.
 #[test]
 fn credentials_of_a_connection_share_none_over_http_2() {
     let origin = MockOrigin::start();
@@ -622,18 +622,18 @@ fn credentials_of_a_connection_share_none_over_http_2() {
     for count in [2, 3] {
         ask("Authorization: Negotiate a\r\n");
         ask("");
-        assert_eq!(opened(), count, "one for that request alone");
+        assert_eq!(opened(), count, "one for each such request");
     }
 }
 
-/// An answer that nobody asked for says nothing about the next one: those who wait ask in turn, a few at a time.
+/// An unsolicited 304 or 206 doesn't predict the next response: the waiters are forwarded, a few at a time.
 #[test]
 fn a_crowd_asks_an_origin_that_lies_in_turn() {
     let lies =
         [("304 Not Modified", ""), ("304 Not Modified", "Range: bytes=0-2\r\n"), ("206 Partial Content", "")];
     for (lie, asked) in lies {
         let (gate, passed) = gates();
-        // How many are there now, and how many there were at most.
+        // Current and maximum number of concurrent requests.
         let at_once = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let counted = Arc::clone(&at_once);
         let origin = ScriptedOrigin::start(move |exchange| {
@@ -655,6 +655,6 @@ fn a_crowd_asks_an_origin_that_lies_in_turn() {
         }
         assert_eq!(origin.total(), 20, "{lie} {asked}");
         let most = at_once[1].load(Relaxed);
-        assert!(most <= 4, "{most} at once: {lie} {asked}");
+        assert!(most <= 4, "{most} concurrent: {lie} {asked}");
     }
 }

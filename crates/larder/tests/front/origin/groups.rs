@@ -10,14 +10,14 @@ use crate::cache::basics::{asking, gates};
 
 const NOT_STORED: &str = "Cache-Control: no-store\r\n";
 
-/// Answers with its number, and may not be stored.
+/// Answers with its number, in a response that may not be stored.
 pub(super) fn numbered(number: usize) -> ScriptedOrigin {
     ScriptedOrigin::start(move |exchange| {
         exchange.read_body();
         let number = number.to_string();
         let body = if exchange.request.method() == "HEAD" { "" } else { &number };
         let length = number.len();
-        // In one piece: a kill in between would break off a body, which nobody can repair.
+        // Sent in one piece: a kill in between would cut the body short, and the gateway couldn't retry.
         exchange.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{NOT_STORED}\r\n{body}"));
     })
 }
@@ -28,7 +28,7 @@ pub(super) fn ill() -> ScriptedOrigin {
     })
 }
 
-/// Resets the connection instead of an answer.
+/// Resets the connection instead of answering.
 fn resetting() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         exchange.read_body();
@@ -44,7 +44,7 @@ fn held(gate: Gate) -> ScriptedOrigin {
     })
 }
 
-/// A site, and its origin with these servers, weights and settings.
+/// Configuration of a site and its origin, with these servers, weights and settings.
 pub(super) fn config(servers: &[(String, u32)], settings: &str) -> String {
     let server = |(url, weight): &(String, u32)| format!("{{ url = \"{url}\", weight = {weight} }}");
     let servers = servers.iter().map(server).collect::<Vec<_>>().join(", ");
@@ -59,7 +59,7 @@ pub(super) fn reload(larder: &mut Larder, config: &str) {
     assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
 }
 
-/// Returns what `larder explain` prints about a path.
+/// Returns the output of `larder explain` for a path.
 pub(super) fn explained(larder: &Larder, path: &str) -> String {
     let url = format!("http://test.example{path}");
     run(LARDER, ["explain", &url, "--admin", &larder.admin().to_string()]).text()
@@ -72,7 +72,7 @@ struct Group {
 }
 
 impl Group {
-    /// Starts with equal weights.
+    /// Starts a gateway with equal weights for all servers.
     fn start(servers: Vec<ScriptedOrigin>, settings: &str) -> Self {
         Self::weighted(servers, &[1; 4], settings)
     }
@@ -108,13 +108,13 @@ impl Group {
         self.larder.metric("larder_origin_server_ejections_total", &[])
     }
 
-    /// The numbers of the servers that answer so many requests for different URLs, one after the other.
+    /// Numbers of the servers that answer `count` sequential requests for different URLs.
     fn answers(&self, count: usize) -> Vec<usize> {
         let mut client = self.larder.client();
         let one = |number| {
             let response = client.get(&format!("/{number}"));
             assert_eq!(response.status(), 200);
-            response.text().parse().expect("the number of a server")
+            response.text().parse().expect("a server number")
         };
         (0..count).map(one).collect()
     }
@@ -126,7 +126,7 @@ fn numbered_servers(count: usize) -> Vec<ScriptedOrigin> {
 
 #[test]
 fn each_method_distributes_by_weight() {
-    // By lot, counts differ: of 300 with a chance of a half, one in a million times by more than 42.
+    // Random choice makes counts vary: with 300 requests and a probability of 1/2, by more than 42 once in a million runs.
     for (balance, tolerance) in
         [("round-robin", 0), ("least-requests", 0), ("power-of-two", 50), ("consistent-hash", 50)]
     {
@@ -141,8 +141,7 @@ fn each_method_distributes_by_weight() {
     }
 }
 
-/// The requests for a URL go to one server, whatever their method, and to the same one after a restart. When a server goes,
-/// nobody else's URLs move.
+/// All requests for a URL go to one server, whatever their method, even after a restart. If a server is drained, only its own URLs move.
 #[test]
 fn consistent_hashing_moves_nothing_but_the_urls_of_the_server_that_goes() {
     let settings = "balance = \"consistent-hash\"";
@@ -195,8 +194,8 @@ fn explanations_name_the_server_and_retries() {
 
 const NEVER_EJECTED: &str = "[origin.ejection]\nenabled = false";
 
-/// An unsent request goes to another server, whatever its method; one that may have been processed only where it may be
-/// processed twice.
+/// An unsent request goes to another server, whatever its method. A request that may have been processed is retried only if its method is
+/// idempotent.
 //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 #[test]
 fn a_failed_request_goes_to_another_server_where_that_is_safe() {
@@ -216,7 +215,7 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
         (&reset, "POST", content, 502),
         (&reset, "PATCH", content, 502),
     ] {
-        // The first turn is that of the first server.
+        // The first request goes to the first server.
         let servers = [(bad.clone(), 1), (good.url(), 1)];
         let larder = Setup::config(LARDER, &config(&servers, NEVER_EJECTED)).start();
         let mut client = larder.client();
@@ -229,7 +228,7 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
         let failures = |parts: &[&str]| larder.metric("larder_origin_server_failures_total", parts);
         let labels = [format!("server=\"{bad}\""), format!("reason=\"{reason}\"")];
         assert_eq!(failures(&labels.each_ref().map(String::as_str)), 1.0, "{method} {bad}");
-        assert_eq!(failures(&[]), 1.0, "{method} {bad}: of no other server, for no other reason");
+        assert_eq!(failures(&[]), 1.0, "{method} {bad}: there are no other failures");
     }
 }
 
@@ -259,12 +258,12 @@ fn a_request_without_an_answer_goes_to_another_server() {
     let silent = ScriptedOrigin::start(move |_| passed.pass());
     let group = Group::start(vec![silent, numbered(1)], "[site.timeouts]\nfirst_byte = \"200ms\"");
     assert_eq!(group.answers(8), [1; 8]);
-    // Every second request is the silent server's, until it has failed 5 times.
+    // Every second request goes to the silent server, until it has failed 5 times.
     assert_eq!((group.ejections(), group.received()[0]), (0.0, 4));
     gate.open();
 }
 
-/// A server that doesn't speak HTTP, or breaks its responses off, fails as much as one that doesn't answer.
+/// A server that doesn't speak HTTP, or cuts its responses short, counts as failed like one that doesn't answer.
 #[test]
 fn a_server_that_does_not_speak_http_is_left_out() {
     let settings = "interim_responses_max = 2\n[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
@@ -309,13 +308,13 @@ fn clients_eject_nobody() {
     assert_eq!(group.ejections(), 0.0);
 }
 
-/// An upload goes at the pace of its client: what fails while it waits for that, or for want of the time that it has taken, says nothing of the
-/// origin, neither to ejection nor to the circuit breaker.
+/// The client sets the pace of an upload. A failure while the gateway waits for the client, or because the upload took too long, doesn't
+/// count against the origin, neither for ejection nor for the circuit breaker.
 #[test]
 fn slow_uploads_are_no_failures_of_the_origin() {
     const SETTINGS: &str = "[origin.ejection]\nfailures = 1\nstatuses = [\"5xx\"]\n\
         [origin.breaker]\nrequests_min = 1\n[site.timeouts]\ntotal = \"600ms\"\n";
-    // Path, bytes of the content that come at once, bytes that come later, status, failures.
+    // Path, bytes of the content sent with the head, bytes sent later, status, failures.
     for (target, at_once, later, status, failures) in [
         ("/silent", "ab", "", 504, 0.0),
         ("/silent", "ab", "c", 504, 0.0),
@@ -343,7 +342,7 @@ fn slow_uploads_are_no_failures_of_the_origin() {
             "POST {target} HTTP/1.1\r\nHost: test.example\r\nContent-Length: 3\r\n\r\n{at_once}"
         ));
         if !later.is_empty() {
-            wait::until_true("a server has it", || group.received().iter().any(|count| *count > 0));
+            wait::until_true("a server has received it", || group.received().iter().any(|count| *count > 0));
             client.send(later);
         }
         assert_eq!(client.response_to("POST").status(), status, "{target} {at_once} {later}");
@@ -353,7 +352,7 @@ fn slow_uploads_are_no_failures_of_the_origin() {
     }
 }
 
-/// A body that comes too late tells nothing of its server: neither that it is ill nor that it is well.
+/// A stalled body counts neither as a failure nor as a success of its server.
 #[test]
 fn a_stall_hides_no_failures() {
     let broken = |_| {
@@ -370,13 +369,13 @@ fn a_stall_hides_no_failures() {
     for (target, expected) in
         [("/stall", 0.0), ("/stall", 0.0), ("/break", 0.0), ("/stall", 0.0), ("/break", 1.0)]
     {
-        // One for each server.
+        // One request for each server.
         (0..2).for_each(|_| drop(group.larder.get(target)));
         assert_eq!(group.ejections(), expected, "{target}");
     }
 }
 
-/// A server whose health is the test's to change: 503, or 500 to checks alone.
+/// A server whose health the test changes: when unwell, it answers 503 to targets that match `fails`.
 fn changing(is_well: &Arc<AtomicBool>, fails: fn(&str) -> bool) -> ScriptedOrigin {
     let is_well = Arc::clone(is_well);
     ScriptedOrigin::start(move |exchange| {
@@ -394,7 +393,7 @@ fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     let group = Group::start(vec![changing(&is_well, |_| true), numbered(1)], settings);
     let statuses = (0..20).map(|number| group.larder.get(&format!("/{number}")).status());
     let failed: Vec<u16> = statuses.filter(|status| *status != 200).collect();
-    assert_eq!(failed, [503; 3], "as many as it takes to eject it");
+    assert_eq!(failed, [503; 3], "ejected after this many failures");
     assert_eq!(group.metric(0, "ejections_total", ""), 1.0);
     is_well.store(true, Relaxed);
     wait::until_true("it is back", || group.is_in(0, "up"));
@@ -403,7 +402,7 @@ fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     assert_eq!(group.received()[0] - before, 5);
 }
 
-/// The last server is never left out: its errors are better than none. Reloads forget nothing of servers that they keep.
+/// The last server is never ejected: its errors are better than no answer. A reload keeps the health of the servers that stay.
 #[test]
 fn the_last_server_stays_over_reloads_too() {
     let settings = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\nservers_percent_max = 100";
@@ -439,14 +438,14 @@ fn a_server_in_the_place_of_an_ejected_one_is_not_ejected() {
     let mut seen = group.answers(4);
     seen.sort_unstable();
     assert_eq!(seen, [0, 0, 1, 1]);
-    // The old one is forgotten with the last that used it.
+    // The health of the old server is dropped with its last use.
     group.servers.push(wrong);
     group.reload(&[1, 1, 1], settings);
     ask(&group, 9);
     assert_eq!(group.received()[2], 2);
 }
 
-/// One server is killed, one is slow, one is drained: no idempotent request fails, however servers are chosen.
+/// One server is killed, one is slow and one is drained: no idempotent request fails, whichever balancing method is used.
 #[test]
 fn no_idempotent_request_fails_while_servers_go() {
     for balance in ["round-robin", "least-requests", "power-of-two", "consistent-hash"] {
@@ -486,7 +485,7 @@ fn while_servers_go(balance: &str) {
             group.metric(2, "requests_in_flight", "") == 0.0
         });
         let finished = group.received()[2];
-        some_more("requests are answered without the one that is drained");
+        some_more("requests are answered without the drained server");
         assert_eq!(group.received()[2], finished, "{balance}: a drained server gets nothing new");
         over.store(true, Relaxed);
         clients.into_iter().for_each(|client| client.join().expect("no request failed"));
@@ -496,7 +495,7 @@ fn while_servers_go(balance: &str) {
     assert!(group.metric(0, "ejections_total", "") > 0.5);
 }
 
-/// Checks find out, and not clients: no request is sent to a server that fails them, and it comes back by itself.
+/// Checks detect the failure before clients do: no request goes to a server that fails them, and it returns by itself.
 #[test]
 fn a_server_that_fails_its_checks_gets_no_requests_until_it_passes() {
     let is_well = Arc::new(AtomicBool::new(true));
@@ -514,10 +513,10 @@ fn a_server_that_fails_its_checks_gets_no_requests_until_it_passes() {
     wait::until_true("it is healthy again", || group.is_in(0, "up"));
     assert!(group.answers(10).contains(&0));
     let asked = group.received()[0] - group.servers[0].count("/health");
-    assert_eq!(group.metric(0, "requests_total", ""), asked as f64, "checks are no requests");
+    assert_eq!(group.metric(0, "requests_total", ""), asked as f64, "checks don't count as requests");
 }
 
-/// A reload begins checks, changes them and ends them.
+/// A reload starts, changes and stops checks.
 #[test]
 fn a_reload_takes_checks_over() {
     let checks =
@@ -529,7 +528,7 @@ fn a_reload_takes_checks_over() {
     group.servers[1].wait_for("/two", 3);
     let before = group.servers[0].count("/one");
     group.servers[0].wait_for("/two", group.servers[0].count("/two") + 3);
-    assert!(group.servers[0].count("/one") <= before + 1, "one may have been on its way");
+    assert!(group.servers[0].count("/one") <= before + 1, "one may have been in flight");
     group.reload(&[1, 1], "");
     let before = group.servers[0].count("/two");
     group.answers(50);

@@ -1,10 +1,10 @@
-//! Origins over HTTP/2: how many streams a connection takes, and what HTTP/2 can't say.
+//! Origins over HTTP/2: stream limits of connections, and features that HTTP/2 lacks.
 
 use testkit::{Authority, Larder, Nginx, Port, ScriptedOrigin};
 
 use super::connections::start;
 
-/// nginx that listens as `listen` says, in front of an origin. It takes 128 streams of a connection, and refuses more.
+/// nginx in front of an origin, with these parameters of `listen`. It accepts 128 streams per connection and refuses more.
 fn nginx(port: &Port, listen: &str, directives: &str, origin: &ScriptedOrigin) -> Nginx {
     let (address, url) = (port.address(), origin.url());
     Nginx::start(&format!(
@@ -24,7 +24,7 @@ fn larder_before(url: &str, settings: &str) -> Larder {
     start(url, &format!("protocol = \"http2\"\n{settings}"))
 }
 
-/// So many requests at once, each on a connection of its own; how many were not answered with 200.
+/// Sends `count` concurrent requests, each on its own connection. Returns the number of responses other than 200.
 fn failures_of_crowd(larder: &Larder, method: &str, count: usize) -> usize {
     let mut clients: Vec<_> = (0..count).map(|_| larder.client()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
@@ -34,7 +34,7 @@ fn failures_of_crowd(larder: &Larder, method: &str, count: usize) -> usize {
     clients.iter_mut().filter_map(|client| (client.response().status() != 200).then_some(())).count()
 }
 
-/// Field bug: of 800 uploads at once up to half failed, and 1,200 GETs were 2,214 at the origin.
+/// Field bug: up to half of 800 concurrent uploads failed, and 1,200 GETs became 2,214 at the origin.
 //= RFC 9113 section 8.7: REFUSED_STREAM and streams above GOAWAY's last identifier were not processed
 #[test]
 fn a_crowd_over_http_2_asks_the_origin_once_each() {
@@ -42,7 +42,7 @@ fn a_crowd_over_http_2_asks_the_origin_once_each() {
     for (method, crowd, directives) in [
         ("POST", 800, ""),
         ("GET", 1_200, ""),
-        // GOAWAY, and no word about the streams behind it.
+        // GOAWAY, without RST_STREAM for the streams above its last identifier.
         ("POST", 400, "keepalive_requests 100;"),
         ("POST", 100, "http2_max_concurrent_streams 10;"),
     ] {
@@ -99,7 +99,7 @@ fn a_websocket_in_front_of_an_http_2_origin() {
     }
 }
 
-/// An origin that speaks nothing but HTTP/2 is the origin's matter, and says nothing of how well it is.
+/// A failed upgrade at an origin that only speaks HTTP/2 doesn't count against the origin's health.
 #[test]
 fn a_websocket_where_the_origin_speaks_http_2_alone() {
     let (origin, port) = (echoing(), Port::reserve());

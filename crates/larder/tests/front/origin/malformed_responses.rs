@@ -1,14 +1,14 @@
-//! Origins whose bytes are wrong: what the client of the request gets, and that nobody else gets any of it.
+//! Origins that send invalid bytes: the client of the request gets the expected outcome, and no other client gets any of the bytes.
 
 use testkit::{Client, End, Larder, Response, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
 
-/// A response that a cache must never believe to be the answer to a request.
+/// A response that a cache must never match to a request.
 const POISON: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\npoison";
 
-/// Name, fate of the origin's connection, outcome for the client, bytes of the origin. An outcome is a status and the body, or `broken` for a
-/// 200 whose body breaks off, or `bad` for a 502, because what came can't be understood. `\n` is CRLF.
+/// Name, fate of the origin's connection, outcome for the client, bytes of the origin. An outcome is a status and the body, or `broken` for
+/// a 200 with a body that is cut short, or `bad` for a 502 after invalid bytes. `\n` is CRLF.
 struct Case {
     name: &'static str,
     closes: bool,
@@ -34,7 +34,7 @@ fn cases(table: &'static str) -> Vec<Case> {
     table.trim().lines().map(case).collect()
 }
 
-/// Each answer to a request on a connection that others used before and will use after it.
+/// Checks each case on a connection that serves other requests before and after it.
 fn check(method: &'static str, table: &'static str) {
     let origin = ScriptedOrigin::start(move |exchange| {
         let target = exchange.request.target().to_owned();
@@ -56,7 +56,7 @@ fn check(method: &'static str, table: &'static str) {
         assert_eq!(client.get(&before).text(), before, "{name}");
         judge(name, &client.ask(method, &format!("/case/{number}"), ""), &outcome);
         for round in 0..4 {
-            // The first on the same connection of the client, the others on new ones.
+            // The first round uses the same client connection, the others use new ones.
             let after = format!("/after/{number}/{}", round / 2);
             let response = if round == 0 { again(&mut client, &larder, &after) } else { larder.get(&after) };
             assert_eq!((response.status(), response.text()), (200, after), "after {name}");
@@ -64,8 +64,8 @@ fn check(method: &'static str, table: &'static str) {
     }
 }
 
-/// Bytes that an origin sends before a request answer nobody: a farewell, or an attack. Through a Unix socket,
-/// which has what was sent as soon as it was sent.
+/// Bytes that an origin sends before a request, such as a 408 or an attack, answer no request. A Unix socket delivers them as soon as they
+/// are sent.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn bytes_before_a_request() {
@@ -84,15 +84,15 @@ fn bytes_before_a_request() {
         let larder = Setup::origin(LARDER, &origin.url()).start();
         for round in 0..20 {
             assert_eq!(larder.get("/first").text(), "/first");
-            outcome.recv_timeout(wait::DEADLINE).expect("the origin goes on");
+            outcome.recv_timeout(wait::DEADLINE).expect("the origin continues");
             let next = larder.get("/next");
             assert_eq!((next.status(), next.text().as_str()), (200, "/next"), "{early:?}, round {round}");
         }
     }
 }
 
-/// An origin that answers before it has the whole request: the client gets the answer, and what is left of the body
-/// is no request of its own, on neither side.
+/// An origin that answers before it has the whole request: the client gets the response, and neither side treats the rest of the body as a
+/// request.
 //= RFC 9112 section 9.3: persistence
 #[test]
 fn answers_before_the_request_is_whole() {
@@ -110,7 +110,7 @@ fn answers_before_the_request_is_whole() {
             client.send(format!("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
             let response = client.response_to("POST");
             assert_eq!((response.status(), response.text().as_str()), (200, "/early"), "{closes} {size}");
-            // It may have closed instead of taking what is not needed any more.
+            // The gateway may have closed the connection instead of reading the rest.
             let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n".repeat(size);
             let _ = client.try_send(&smuggled.as_bytes()[..size]);
             assert_eq!(again(&mut client, &larder, "/next").text(), "/next", "{closes} {size}");
@@ -120,7 +120,7 @@ fn answers_before_the_request_is_whole() {
     }
 }
 
-/// On the connection of before where it is still there.
+/// Sends a request on the client's connection if it is still open, or else on a new one.
 fn again(client: &mut Client, larder: &Larder, target: &str) -> Response {
     let asked = client.try_send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
     asked.and_then(|()| client.try_response_to("GET")).unwrap_or_else(|_| larder.get(target))

@@ -1,4 +1,4 @@
-//! In front of Debian's nginx with real files.
+//! The gateway in front of Debian's nginx with real files.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -8,7 +8,8 @@ use testkit::{End, Larder, Nginx, Random, Response, Setup, run};
 
 use crate::LARDER;
 
-/// nginx with a file of so many MiB, each with a number of its own, and a gateway with this much memory. The path is that of the file.
+/// Starts nginx with a file of `mebibytes` MiB, each with its own number, and a gateway with this memory. Returns them with the file's
+/// path.
 fn large_file(mebibytes: u64, memory: &str) -> (Nginx, Larder, PathBuf) {
     let nginx = Nginx::start("expires 1h;");
     let path = nginx.root().join("large.bin");
@@ -25,7 +26,7 @@ fn large_file(mebibytes: u64, memory: &str) -> (Nginx, Larder, PathBuf) {
     (nginx, larder, path)
 }
 
-/// A part of the file, as the origin has it.
+/// Requests a range of the file, and asserts a complete 206.
 #[track_caller]
 fn part(larder: &Larder, first: u64, last: u64) -> Response {
     let part = larder.ask("GET", "/large.bin", &format!("Range: bytes={first}-{last}\r\n"));
@@ -39,7 +40,7 @@ fn digest(path: &Path) -> String {
     output.text().split(' ').next().expect("a digest").to_owned()
 }
 
-/// Ranges that nginx was asked for, and the bytes that it sent for all of them.
+/// Ranges requested from nginx, and the total number of bytes that it sent.
 fn sent(lines: &[String]) -> (Vec<&str>, u64) {
     let columns = lines.iter().map(|line| line.rsplit(' '));
     let columns =
@@ -50,7 +51,7 @@ fn sent(lines: &[String]) -> (Vec<&str>, u64) {
 
 const MIB: u64 = 1 << 20;
 
-/// The whole of a large file, of which some ranges are stored: no byte is fetched twice.
+/// A large file with some stored ranges: a request for the whole file fetches no byte twice.
 //= RFC 9111 section 3.3: completing by a range request
 #[test]
 fn holes_of_a_large_file_are_filled() {
@@ -80,13 +81,13 @@ fn holes_of_a_large_file_are_filled() {
     assert_eq!(fetch(), expected);
     let log = nginx.settled_log();
     let (ranges, fetched_bytes) = sent(&log[parts.len()..]);
-    assert_eq!(fetched_bytes, FILE_BYTES - stored_bytes, "only what is missing: {ranges:?}");
+    assert_eq!(fetched_bytes, FILE_BYTES - stored_bytes, "only the holes: {ranges:?}");
     assert_eq!(ranges.len(), PARTS.len(), "one request per hole: {ranges:?}");
     assert_eq!(fetch(), expected, "from the store");
     assert_eq!(nginx.settled_log().len(), log.len(), "without nginx");
 }
 
-/// A hole larger than the store takes passes by; what is stored stays.
+/// A hole too large for the store isn't stored, and the stored parts stay.
 #[test]
 fn a_hole_larger_than_the_store() {
     let (_nginx, larder, path) = large_file(40, "32MiB");
@@ -94,12 +95,12 @@ fn a_hole_larger_than_the_store() {
     let first = || part(&larder, 100, 99_999);
     let large = part(&larder, 0, 29_999_999);
     assert!(large.body == body[..30_000_000] && large.cache_status().contains("object-too-large"));
-    assert!(first().cache_status().contains("stored"), "a smaller part is stored all the same");
+    assert!(first().cache_status().contains("stored"), "a smaller part is still stored");
     for _ in 0..2 {
         let whole = larder.get("/large.bin");
         assert_eq!((whole.status(), whole.end), (200, End::Complete), "{:?}", whole.head);
         assert!(whole.body == body && whole.cache_status().contains("fwd=partial"), "{:?}", whole.head);
-        assert!(first().is_hit(), "what is stored is still of use");
+        assert!(first().is_hit(), "the stored part is still usable");
     }
     assert!(part(&larder, 200_000, 30_000_000).body == body[200_000..=30_000_000] && first().is_hit());
 }

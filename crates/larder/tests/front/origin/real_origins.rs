@@ -1,4 +1,4 @@
-//! In front of servers as they exist: what their clients get through the cache is what they get without it.
+//! Real origin servers: clients get the same responses through the cache as without it.
 
 mod crawl;
 
@@ -26,7 +26,7 @@ fn nginx() {
     Crawl::of(&nginx_with("add_header Cache-Control max-age=600;")).run(&OF_NGINX);
 }
 
-/// Every answer is asked for again, with the validators of the stored response.
+/// Every response is revalidated, with the validators of the stored response.
 #[test]
 fn nginx_that_wants_to_be_asked() {
     Crawl::of(&nginx_with("add_header Cache-Control no-cache;")).run(&OF_NGINX);
@@ -55,14 +55,14 @@ ExpiresByType text/css \"access plus 1 day\"",
     Crawl::of(&apache).run(&OF_APACHE);
 }
 
-/// The reason phrase is the only thing that HTTP/2 loses.
+/// HTTP/2 only loses the reason phrase.
 #[test]
 fn apache_httpd_over_http2() {
     let apache = apache_with("Header set Cache-Control max-age=600");
     Crawl::over_http2(&apache).run(&OF_APACHE);
 }
 
-/// Every answer is asked for again, with the validators of the stored response.
+/// Every response is revalidated, with the validators of the stored response.
 #[test]
 fn apache_httpd_that_wants_to_be_asked() {
     Crawl::of(&apache_with("Header set Cache-Control no-cache")).run(&OF_APACHE);

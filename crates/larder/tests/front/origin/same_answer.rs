@@ -1,4 +1,4 @@
-//! Whether two answers to one request mean the same: one of an origin server, one of the gateway in front of it.
+//! Compares two responses to one request, from an origin server and from the gateway in front of it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use testkit::{Client, End, Response};
 
-/// Fields in which the answer of a cache may differ: fields of the connection, of the framing, of the cache itself.
+/// Fields in which a cache's response may differ: fields of the connection, the framing and the cache itself.
 const OWN_FIELDS: [&str; 12] = [
-    // nginx leaves it out of a 206, and so it is missing from what is put together of those.
+    // nginx omits it from a 206, so a response combined from parts lacks it.
     "accept-ranges",
     "age",
     "via",
@@ -26,7 +26,7 @@ const OWN_FIELDS: [&str; 12] = [
 /// Fields that a 304 has or may have (RFC 9110 section 15.4.5), whether or not the origin server sends them.
 const FIELDS_OF_304: [&str; 5] = ["cache-control", "content-location", "etag", "vary", "last-modified"];
 
-/// One request on a new connection.
+/// Sends one request on a new connection.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> Response {
     let mut client = Client::connect(address);
     client.send(format!("{method} {path} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
@@ -35,8 +35,7 @@ pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -
         .unwrap_or_else(|error| panic!("{method} {path} {fields:?} at {address}: {error}"))
 }
 
-/// Differences in words; none if the answers mean the same.
-/// `fields` are those of the request.
+/// Describes differences; empty if the responses mean the same. `fields` are the request fields.
 pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) -> Vec<String> {
     let mut found = Vec::new();
     if fields.contains("Range: ") && origin.status() == 200 && is_of_whole(origin, cached) {
@@ -47,13 +46,13 @@ pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) ->
     if origin.status() != cached.status() {
         return found;
     }
-    // A cache may leave them out of what it stores.
+    // A cache may omit trailers from a stored response.
     if fields.contains("TE: trailers") && !cached.is_hit() {
         let trailers = |response: &Response| response.trailers.joined("x-sum");
         note(&mut found, "trailers", &trailers(origin), &trailers(cached));
     }
     match origin.status() {
-        // The rest of it is the server's own page about the error.
+        // The rest is the server's own error page.
         416 if !origin.head.fields.has("content-range") => {}
         416 => {
             note(&mut found, "content-range", &origin.field("content-range"), &cached.field("content-range"))
@@ -64,7 +63,7 @@ pub(crate) fn differences(fields: &str, origin: &Response, cached: &Response) ->
     found
 }
 
-/// Whether a cache answered with parts of a response whose server knows no ranges, or not of this kind.
+/// Returns whether the cache answered with ranges of a response that the server doesn't serve in ranges, or not of this kind.
 fn is_of_whole(whole: &Response, cached: &Response) -> bool {
     let size = whole.body.len();
     match cached.status() {
@@ -77,7 +76,7 @@ fn is_of_whole(whole: &Response, cached: &Response) -> bool {
     }
 }
 
-/// Whether these are the bytes of a `Content-Range`.
+/// Returns whether `part` has the bytes of a `Content-Range`.
 fn is_slice(range: &str, part: &[u8], whole: &[u8]) -> bool {
     let size = format!("/{}", whole.len());
     let bounds = range.strip_prefix("bytes ").and_then(|range| range.strip_suffix(&size)?.split_once('-'));
@@ -96,14 +95,14 @@ fn note<T: PartialEq + std::fmt::Debug>(found: &mut Vec<String>, what: &str, ori
     }
 }
 
-/// Servers leave out of a 304 what they must not, and some know the tag of what they have not coded only.
+/// Compares leniently: some servers omit required fields from a 304, and some only know the tag of the uncoded form.
 fn compare_304(found: &mut Vec<String>, origin: &Response, cached: &Response) {
     for name in names(origin).intersection(&names(cached)).filter(|name| *name != "etag") {
         note(found, name, &origin.head.fields.joined(name), &cached.head.fields.joined(name));
     }
     for name in names(origin).symmetric_difference(&names(cached)) {
         if !FIELDS_OF_304.contains(&name.as_str()) {
-            found.push(format!("{name} is in one 304 alone"));
+            found.push(format!("{name} is in only one 304"));
         }
     }
 }
@@ -137,7 +136,7 @@ fn names(response: &Response) -> BTreeSet<String> {
     names.filter(|name| !OWN_FIELDS.contains(&name.as_str())).collect()
 }
 
-/// A server that reckons Expires from now says another date each time, but the same lifetime.
+/// Lifetime by Expires: a server that computes Expires from the current time sends changing dates, but a constant lifetime.
 fn lifetime_s(response: &Response) -> Option<i64> {
     let seconds = |name| {
         let date = httpdate::parse_http_date(response.field(name)).ok()?;
@@ -147,7 +146,7 @@ fn lifetime_s(response: &Response) -> Option<i64> {
     Some(seconds("expires")? - seconds("date")?)
 }
 
-/// The parts of a multipart body: the range of each, and its bytes.
+/// Range and bytes of each part of a multipart body.
 fn parts(response: &Response) -> Vec<(String, Vec<u8>)> {
     let content_type = response.field("content-type");
     let boundary = content_type.split("boundary=").nth(1).expect("a boundary").trim_matches('"');

@@ -13,7 +13,7 @@ use testkit::{Kv, Port, RedisCluster, Service, converse, run, wait};
 use super::script::{java, play_cluster};
 use crate::LARDER;
 
-/// The same slots as those of [`RedisCluster`].
+/// Slots of the nodes, the same as in [`RedisCluster`].
 const SLOTS: [&str; 3] = ["0-5460", "5461-10922", "10923-16383"];
 
 pub(crate) struct LarderCluster {
@@ -215,7 +215,7 @@ fn listen_and_publish(nodes: &[SocketAddr]) {
         wait::until_true("it listens", || listener.stdout().contains("ssubscribe"));
         let told = run("redis-cli", ["-c", "-p", &port, "SPUBLISH", channel, "told"]).succeeded().text();
         assert_eq!(told, "1\n", "{channel}");
-        wait::until_true("it hears", || listener.stdout().contains("told"));
+        wait::until_true("it receives the message", || listener.stdout().contains("told"));
     }
 }
 

@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 const PARTS: [&str; 9] =
     ["handshake", "strings", "expiry", "binary", "pipeline", "scan", "pubsub", "transactions", "reconnect"];
 
-/// Plays [`PARTS`] and more with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. `newer` are the
+/// Plays [`PARTS`] and `more` with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. `newer` are the
 /// parts that this client refuses with a server as old as Redis 7.0.
 pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     for kind in [Kind::Redis, Kind::Larder] {

@@ -1,4 +1,4 @@
-//! Bodies that take a while, and what clients of the other instances get of them.
+//! Bodies that take a while to arrive, and responses to clients of the other instances.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use crate::fleet::store_servers::on_each_store;
 
 const MIB: usize = 1 << 20;
 
-/// A body of which each MiB is another one.
+/// A body in which each MiB has a different letter.
 fn body(mib: usize) -> Vec<u8> {
     (0..mib).map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect::<Vec<_>>().concat()
 }
 
-/// Gateways over a store, and an origin whose first body stops behind the first MiB until the gate opens.
+/// Gateways that share a store, and an origin whose first body pauses after 1 MiB until the gate opens.
 struct Download {
     gateways: Vec<Larder>,
     origin: ScriptedOrigin,
@@ -42,7 +42,7 @@ impl Download {
         Self { gateways: sharing(count, store, &origin.url(), settings), origin, gate }
     }
 
-    /// The clients of all instances, of which the first one asks, and the others wait.
+    /// Returns one client for each instance: the first client's request is forwarded, and the others wait.
     fn all_want(&self) -> Vec<Client> {
         let mut clients = vec![asking(&self.gateways[0], "/page", "")];
         self.origin.wait_for("/page", 1);
@@ -62,7 +62,7 @@ fn sends_rest(mib: usize) -> impl Fn(&mut Exchange<'_>) {
     move |exchange| _ = exchange.send(&body(mib)[MIB..])
 }
 
-/// It waits for its first byte as long as it may, and then has the body from the origin.
+/// An instance waits up to `lease_wait_max` for the first byte, and then fetches the body from the origin.
 #[test]
 fn who_has_waited_long_enough_downloads_for_itself() {
     on_each_store(|store| {
@@ -70,7 +70,7 @@ fn who_has_waited_long_enough_downloads_for_itself() {
         let download = Download::start((2, store), settings, sends_first(8, FOR_LONG), sends_rest(8));
         let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
         let response = second.response();
-        assert!(response.body == body(8), "while the first one still comes");
+        assert!(response.body == body(8), "while the first is in progress");
         assert!(!status(&response).contains("collapsed"), "{}", status(&response));
         download.gate.open();
         assert!(first.response().body == body(8));
@@ -78,7 +78,7 @@ fn who_has_waited_long_enough_downloads_for_itself() {
     });
 }
 
-/// Memory has no room for all of it.
+/// Memory is too small for the whole body.
 #[test]
 fn what_memory_has_no_room_for_reaches_all_whole() {
     for mib in [12, 24] {
@@ -91,12 +91,12 @@ fn what_memory_has_no_room_for_reaches_all_whole() {
             for mut client in clients {
                 assert!(client.response().body == body(mib), "{mib} MiB");
             }
-            assert!(download.origin.total() <= 3, "each instance asks once at most");
+            assert!(download.origin.total() <= 3, "at most one request per instance");
         });
     }
 }
 
-/// Its head says that it is not stored, and that is all that others wait for.
+/// The head shows that the response isn't stored, so other instances only wait for the head.
 #[test]
 fn who_waits_for_what_is_not_stored_waits_for_its_head() {
     const CASES: [(&str, &str); 3] = [
@@ -119,7 +119,7 @@ fn who_waits_for_what_is_not_stored_waits_for_its_head() {
     });
 }
 
-/// The same of what turns out to be too large while it comes.
+/// The same for a body that turns out to be too large as it arrives.
 #[test]
 fn who_waits_for_what_grows_too_large_waits_no_longer_than_that() {
     on_each_store(|store| {
@@ -130,7 +130,7 @@ fn who_waits_for_what_grows_too_large_waits_no_longer_than_that() {
         };
         let download = Download::start((2, store), &settings, chunks, |exchange| _ = exchange.last_chunk(""));
         let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        assert!(second.response().body == body(4), "while the first one still comes");
+        assert!(second.response().body == body(4), "while the first is in progress");
         download.gate.open();
         assert!(first.response().body == body(4));
     });
@@ -151,13 +151,13 @@ fn what_breaks_off_breaks_off_for_nobody_else() {
         wait::until_true("it waits", || leases(&download.gateways[1], "waited") > 0.0);
         assert_eq!(first.head().status(), 200);
         download.gate.open();
-        assert!(first.rest().len() < 8 * MIB, "its own reply breaks off");
+        assert!(first.rest().len() < 8 * MIB, "its own reply is cut short");
         assert!(second.response().body == body(8));
         assert_eq!(download.origin.total(), 2);
     });
 }
 
-/// One that stops in an orderly way stores what its client still gets.
+/// An instance that shuts down gracefully still stores the response that its client is receiving.
 #[test]
 fn who_stops_leaves_to_others_what_it_has_fetched() {
     on_each_store(|store| {
@@ -171,7 +171,7 @@ fn who_stops_leaves_to_others_what_it_has_fetched() {
     });
 }
 
-/// Those who have it get it to the end; nobody waits for it who comes after the purge.
+/// Clients that are already receiving the body get all of it. Requests after the purge don't wait for it.
 #[test]
 fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
     on_each_store(|store| {
@@ -202,10 +202,10 @@ fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
     });
 }
 
-/// Puts into the place of each record how far a body had come, as older versions wrote it.
+/// Replaces each record with a progress entry of an incomplete body, as older versions wrote it.
 const BECOME_PROGRESS: &str = r#"EVAL "for _,k in ipairs(redis.call('KEYS','larder:r:*')) do if redis.call('GETRANGE',k,4,4)=='\x01' then redis.call('SET',k,ARGV[1]) end end return 1" 0 "LAR\x01\x04\x00\x00\x00\x31\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x01\x03\x00\x00\x00\x70\x11\x01\x00\x00\x00\x00\x00\x46\x34\x26\xaa\x4d\xcd\xdd\x62""#;
 
-/// It is a miss in any place, and nothing is wrong with it.
+/// Such an entry is a miss, and isn't reported as corrupt.
 #[test]
 fn what_older_versions_wrote_of_bodies_on_their_way_is_a_miss() {
     let redis = Redis::start("");

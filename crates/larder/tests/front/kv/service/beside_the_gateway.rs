@@ -1,4 +1,4 @@
-//! `larder serve` with `[kv]`: both in one process.
+//! `larder serve` with `[kv]`: gateway and cache server in one process.
 
 use testkit::{Port, ScriptedOrigin, Setup, converse, wait};
 
@@ -20,19 +20,19 @@ fn one_process_serves_clients_of_both() {
     assert_eq!(larder.get("/").text(), "hi");
     assert_eq!(converse(kv.address(), b"SET k v\r\nGET k\r\n", usize::MAX), b"+OK\r\n$1\r\nv\r\n");
     assert_eq!(larder.metric("larder_kv_keys", &[]).to_string(), "1");
-    // A request is counted when its answer has gone out.
+    // A request is counted after its response has been sent.
     wait::until_true("it is counted", || larder.metric("larder_requests_total", &["site=\"a\""]) > 0.0);
     assert_eq!(larder.metric("larder_requests_total", &["site=\"a\""]).to_string(), "1");
 }
 
-/// The first words of the lines of `/metrics`, without those of the process.
+/// Names in the lines of `/metrics`, without process metrics.
 fn metrics(answer: &str) -> Vec<String> {
     let lines = answer.lines().filter(|line| line.starts_with("larder_"));
     let names = lines.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned());
     names.filter(|name| name != "larder_build_info").collect()
 }
 
-/// A dashboard shows what runs.
+/// A dashboard shows only the parts that run.
 #[test]
 fn each_part_has_its_metrics_where_it_runs() {
     let of_kv = |names: &[String]| names.iter().filter(|name| name.starts_with("larder_kv_")).count();
@@ -52,8 +52,8 @@ fn each_part_has_its_metrics_where_it_runs() {
     assert_eq!(others, both.concat(), "{kv:?}");
 }
 
-/// The time of a command is worked out from samples, each of which changes what the others stand for: were it to fall,
-/// Prometheus would take that for a start anew, and count all of it once more.
+/// The time of a command is estimated from samples, and each new sample changes the weights of the others. If the estimate fell, Prometheus
+/// would take that for a restart, and count all of it again.
 #[test]
 fn the_time_of_a_command_never_falls() {
     let kv = testkit::KvService::start(LARDER, "workers = 1");

@@ -1,4 +1,4 @@
-//! The configuration file of `larder kv`, reloads, metrics and the end.
+//! The configuration file of `larder kv`, reloads, metrics and shutdown.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use testkit::{KvService, Redis, converse, wait};
 
 use crate::LARDER;
 
-/// The reply of CONFIG GET.
+/// Value of a parameter from CONFIG GET.
 fn parameter(kv: &KvService, name: &str) -> String {
     let reply = kv.ask(&format!("CONFIG GET {name}\r\n"));
     reply.lines().nth(4).unwrap_or_else(|| panic!("no {name} in {reply:?}")).to_owned()
@@ -26,13 +26,13 @@ fn a_reload_changes_what_can_change_and_names_the_rest() {
     let refused = kv.reload("maxmemory = \"1KiB\"");
     assert!(refused.status() != 200 && refused.text().contains("kv.maxmemory"), "{}", refused.text());
     assert_eq!(parameter(&kv, "maxmemory"), (64 << 20).to_string());
-    // Few keys have room then, in the shards that it has begun with.
+    // With the shards from its start, the server then has room for few keys.
     assert_eq!(kv.reload("maxmemory = \"2MiB\"\nworkers = 2").status(), 200);
     assert_eq!(parameter(&kv, "maxmemory"), (2 << 20).to_string());
     assert_eq!(kv.ask("SET k v\r\nGET k\r\n"), "+OK\r\n$1\r\nv\r\n");
 }
 
-/// All that the reference says a reload changes, beside passwords and certificates.
+/// All settings that a reload changes according to the reference, except passwords and certificates.
 #[test]
 fn a_reload_changes_policy_limits_and_access() {
     let kv = KvService::start(LARDER, "enable_debug_command = \"local\"");
@@ -40,7 +40,7 @@ fn a_reload_changes_policy_limits_and_access() {
     let debug = "DEBUG SLEEP 0\r\nDEBUG ERROR x\r\nDEBUG SET-ACTIVE-EXPIRE 1\r\n";
     let answer = |address| String::from_utf8_lossy(&converse(address, debug.as_bytes(), 100)).into_owned();
     assert_eq!(answer(kv.address()), answer(redis.address()));
-    // Changes by CONFIG SET end with a reload, also where the file is as before.
+    // A reload reverts changes by CONFIG SET, even if the file is unchanged.
     assert_eq!(kv.ask("CONFIG SET timeout 77 maxmemory-policy allkeys-random\r\n"), "+OK\r\n");
     assert_eq!(kv.reload("enable_debug_command = \"local\"").status(), 200);
     assert_eq!([parameter(&kv, "timeout"), parameter(&kv, "maxmemory-policy")], ["0", "allkeys-s3fifo"]);
@@ -72,15 +72,15 @@ buffers_bytes_max = \"3MiB\"";
     assert!(!log.contains("a reload can't change it"), "{log}");
 }
 
-/// Far from its limit, the server leaves what was freed to the next values, for 0.1 s: a busy machine may take that long for one round.
+/// Far below its limit, the server keeps freed memory for new values for 0.1 s. On a busy machine, one round may take that long.
 #[test]
 fn memory_purge_gives_back_what_was_freed() {
     let kv = KvService::start(LARDER, "maxmemory = \"1GiB\"\nworkers = 1");
     let trimmed = || kv.metric("larder_kv_memory_trimmed_bytes_total").expect("it is there");
     let fill_and_remove = |last: &str| kv.ask(&format!("SETRANGE key 4000000 z\r\nDEL key\r\n{last}\r\n"));
     fill_and_remove("PING");
-    assert!(trimmed() < 1.0, "nobody has asked for it");
-    wait::until_true("it is given back at once", || {
+    assert!(trimmed() < 1.0, "no command requested it");
+    wait::until_true("it is returned immediately", || {
         let before = trimmed();
         assert_eq!(fill_and_remove("MEMORY PURGE"), ":4000001\r\n:1\r\n+OK\r\n");
         trimmed() > before + 1e6
@@ -92,7 +92,7 @@ fn metrics_tell_of_keys_and_clients() {
     let kv = KvService::start(LARDER, "workers = 2\nmaxmemory = \"8MiB\"\n[kv.limits]\nclients_max = 1");
     kv.ask("SET a 1\r\nSETEX b 100 2\r\nGET a\r\nGET a\r\nGET none\r\nNOSUCH\r\nINCR a b\r\n");
     let count = |series: &str| kv.metric(&format!("larder_kv_{series}")).unwrap_or_default();
-    // A batch is counted when it has been answered.
+    // A batch is counted after it has been answered.
     let expect = |series: &str, value: &str| wait::until_true(series, || count(series).to_string() == value);
     expect("keys", "2");
     expect("keys_expiring", "1");
@@ -114,7 +114,7 @@ fn metrics_tell_of_keys_and_clients() {
     drop(open);
 }
 
-/// Nobody is served while it saves, for seconds where there is much to save.
+/// No client is served while it saves, which takes seconds for large data sets.
 #[test]
 fn it_is_not_ready_during_a_shutdown_but_after_one_that_has_failed() {
     let mut kv = KvService::start(LARDER, "maxmemory = \"1GiB\"\nsave_file = \"saved\"");

@@ -1,4 +1,4 @@
-//! `larder doctor`, and what it tells at the start of the server.
+//! `larder doctor`, and its warnings when the server starts.
 
 use std::fs;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn the_server_warns_when_it_starts() {
     });
 }
 
-/// The page of the settings promises it.
+/// The documentation of the OS settings promises this.
 #[test]
 fn the_file_for_sysctl_satisfies_it() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/sysctl.d/larder.conf");

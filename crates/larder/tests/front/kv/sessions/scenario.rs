@@ -1,4 +1,4 @@
-//! `conformance/resp/*.scenario`: several connections, played first to Redis, then to `larder kv`.
+//! Plays `conformance/resp/*.scenario`, with several connections, first with Redis and then with `larder kv`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ pub(crate) struct Scenario {
     steps: Vec<(String, String)>,
 }
 
-/// Every connection with the number that the server knows it by.
+/// Connections by name, each with its client ID.
 struct Players {
     address: SocketAddr,
     connections: BTreeMap<String, (Talker, String)>,
     control: Talker,
 }
 
-/// Bytes for each connection in a step.
+/// Bytes that each connection receives in a step.
 type Received = BTreeMap<String, Vec<u8>>;
 
 /// The files of `conformance/resp` with this extension.
@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     files("scenario").iter().flat_map(read).collect()
 }
 
-/// Scenarios of a file are separated by lines that begin with `==`.
+/// Reads the scenarios of a file, which are separated by lines that start with `==`.
 fn read(file: &PathBuf) -> Vec<Scenario> {
     let text = fs::read_to_string(file).expect("the file");
     let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -55,7 +55,7 @@ fn read(file: &PathBuf) -> Vec<Scenario> {
 }
 
 impl Scenario {
-    /// Both must say the same to the same connections, step by step.
+    /// Asserts that both servers send the same to the same connections, step by step.
     pub(crate) fn play(&self, redis: SocketAddr, larder: SocketAddr) {
         let mut players = Players::new(redis);
         let expected = self.steps.iter().map(|(connection, command)| {
@@ -104,7 +104,7 @@ impl Players {
         player.send(format!("{command}\r\n"));
     }
 
-    /// All that Redis has to send after a step: it executes everything and writes every message before it reads again.
+    /// Returns everything that Redis sends after a step: it executes all commands and writes every message before it reads again.
     fn settled(&mut self) -> Received {
         (0..3).for_each(|_| self.control.expect("PING", "+PONG\r\n"));
         let players = self.connections.iter_mut();
@@ -120,7 +120,7 @@ impl Players {
         }
     }
 
-    /// Everything was expected that came.
+    /// Asserts that no connection received unexpected bytes.
     fn expect_nothing_more(self, what: &str) {
         for (name, (mut player, _)) in self.connections {
             let _ = player.0.shutdown(Shutdown::Write);

@@ -1,4 +1,4 @@
-//! A connection to a server of the Redis protocol, and what most tests ask a server.
+//! A connection to a server of the Redis protocol, and helpers that most tests use.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use testkit::{Kv, wait};
 
 use crate::LARDER;
 
-/// One connection that stays open.
+/// A persistent connection.
 pub(crate) struct Talker(pub(crate) TcpStream);
 
 impl Talker {
@@ -19,24 +19,24 @@ impl Talker {
         Self(stream)
     }
 
-    /// Chooses RESP3. Versions and numbers in the reply are those of each server.
+    /// Switches to RESP3. The reply is skipped, because versions and IDs in it differ between servers.
     pub(crate) fn with_resp3(mut self) -> Self {
         self.send("HELLO 3\r\n");
         self.read_to("modules\r\n*0\r\n");
         self
     }
 
-    /// The number that the server knows it by.
+    /// Returns the client ID.
     pub(crate) fn id(&mut self) -> String {
         self.ask("CLIENT ID")[1..].to_owned()
     }
 
-    /// Sends bytes as they are. The next read tells of a connection that the server has closed.
+    /// Sends bytes unchanged. If the server has closed the connection, the next read reports it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref());
     }
 
-    /// Sends a command, and gives the first line of its reply.
+    /// Sends a command, and returns the first line of its reply.
     pub(crate) fn ask(&mut self, command: impl AsRef<[u8]>) -> String {
         self.send(command.as_ref());
         if !command.as_ref().ends_with(b"\n") {
@@ -45,7 +45,7 @@ impl Talker {
         self.line()
     }
 
-    /// A line without its end; empty where the connection has ended.
+    /// Reads a line, without its line end; empty if the connection has ended.
     pub(crate) fn line(&mut self) -> String {
         let (mut line, mut byte) = (Vec::new(), [0]);
         while !line.ends_with(b"\r\n") && self.0.read_exact(&mut byte).is_ok() {
@@ -54,7 +54,7 @@ impl Talker {
         String::from_utf8_lossy(&line).trim_end().to_owned()
     }
 
-    /// Sends commands, and gives so many lines of the replies.
+    /// Sends commands, and returns `count` lines of the replies.
     pub(crate) fn lines(&mut self, commands: &str, count: usize) -> Vec<String> {
         self.send(commands);
         (0..count).map(|_| self.line()).collect()
@@ -76,12 +76,12 @@ impl Talker {
         assert!(is_right, "{:?} in place of {:?}: {read:?}", text(&given), text(expected));
     }
 
-    /// Reads until this has come, and gives all that came.
+    /// Reads until `end` arrives, and returns everything read.
     #[track_caller]
     pub(crate) fn read_to(&mut self, end: &str) -> String {
         let (mut told, mut piece) = (Vec::new(), vec![0; 1 << 20]);
         let mut looked = 0;
-        // As text: the standard library looks for it faster than a build without optimisation goes through bytes.
+        // Searches text: in an unoptimised build, the standard library does that faster than a loop over bytes.
         while !String::from_utf8_lossy(&told[looked..]).contains(end) {
             looked = told.len().saturating_sub(end.len());
             let more = self.0.read(&mut piece).expect("it answers");
@@ -95,14 +95,14 @@ impl Talker {
         String::from_utf8_lossy(&told).into_owned()
     }
 
-    /// Waits until all is answered that was asked.
+    /// Waits for the replies to all requests, and returns them.
     #[track_caller]
     pub(crate) fn finish(&mut self) -> String {
         self.send("PING\r\n");
         self.read_to("+PONG\r\n")
     }
 
-    /// Sends while it reads, until all is answered: more may come meanwhile than sockets hold.
+    /// Sends and reads concurrently until all requests are answered: the replies may exceed the socket buffers.
     #[track_caller]
     pub(crate) fn converse(&mut self, requests: &[u8]) {
         let mut sending = self.0.try_clone().expect("a second handle");
@@ -112,7 +112,7 @@ impl Talker {
         });
     }
 
-    /// All that comes until the server ends the connection, without a reset.
+    /// Returns everything received until the server closes the connection, without a reset.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> String {
         let mut told = Vec::new();
@@ -122,7 +122,7 @@ impl Talker {
         told
     }
 
-    /// All that has come so far, and whether the server has ended the connection.
+    /// Returns everything received so far, and whether the server has closed the connection.
     pub(crate) fn come(&mut self) -> (Vec<u8>, bool) {
         let (mut come, mut piece) = (Vec::new(), [0; 4096]);
         self.0.set_nonblocking(true).expect("a socket option");
@@ -142,7 +142,7 @@ impl Talker {
     }
 }
 
-/// A request of arguments that may have any bytes.
+/// A request with arguments of arbitrary bytes.
 pub(crate) fn request(arguments: &[&[u8]]) -> Vec<u8> {
     let mut request = format!("*{}\r\n", arguments.len()).into_bytes();
     arguments.iter().for_each(|argument| bulk(&mut request, argument));
@@ -155,10 +155,10 @@ pub(crate) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A line of `[kv]`: long values are compressed.
+/// Line of `[kv]` that turns on compression of long values.
 pub(crate) const COMPRESSED: &str = "compression = \"lz4\"";
 
-/// A server with these lines in `[kv]`, and arguments.
+/// Starts a server with these lines in `[kv]` and these arguments.
 pub(crate) fn configured(lines: &str, arguments: &[&str]) -> Kv {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("[kv]\n{lines}\n")).expect("a file");
@@ -166,20 +166,20 @@ pub(crate) fn configured(lines: &str, arguments: &[&str]) -> Kv {
     Kv::start(LARDER, &[&["--config", path], arguments].concat())
 }
 
-/// All replies to many commands, which are sent in parts.
+/// Sends many commands in parts, and returns all replies.
 pub(crate) fn ask_all(kv: &Kv, commands: impl IntoIterator<Item = String>) -> String {
     let commands: Vec<String> = commands.into_iter().collect();
     let parts = commands.chunks(500);
     parts.map(|part| kv.ask(&part.iter().map(String::as_str).collect::<Vec<_>>())).collect()
 }
 
-/// The value of a line of INFO.
+/// Value of a field of INFO.
 pub(crate) fn told<'a>(information: &'a str, name: &str) -> &'a str {
     let line = information.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{name} is not in {information}"))
 }
 
-/// A number that INFO tells.
+/// Numeric value of a field of INFO.
 pub(crate) fn fact(kv: &Kv, name: &str) -> usize {
     told(&kv.ask(&["INFO"]), name).parse().expect("a number")
 }

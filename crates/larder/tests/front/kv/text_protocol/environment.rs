@@ -1,4 +1,4 @@
-//! The environment variables of the predecessor, each by its effect; its metrics; PERF.
+//! The environment variables of poor-man-s-cache, tested by their effects, its metrics, and PERF.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use super::UNIT_SEPARATOR;
 use super::messages::ask;
 use crate::LARDER;
 
-/// Its variables are read where this says so.
+/// Variable that makes the server read the predecessor's variables.
 const ASKED_FOR: (&str, &str) = ("LARDER_KV_ENVIRONMENT", "poor-man-s-cache");
 
 fn start(variables: &[(&str, &str)], options: &str) -> KvService {
@@ -24,10 +24,10 @@ fn server_port_chooses_address_and_protocol() {
     let log = kv.service.stderr();
     assert!(log.contains("SERVER_PORT: warning: kv.protected_mode: off"), "{log}");
     let kv = start(&[], "protected_mode = true");
-    assert!(!kv.service.stderr().contains("protected_mode"), "the file has said what is wanted");
+    assert!(!kv.service.stderr().contains("protected_mode"), "the file sets it explicitly");
 }
 
-/// Other programs set these names too: without being asked for they would open the server to everybody.
+/// Other programs use these names too: read without opt-in, they would expose the server to all hosts.
 #[test]
 fn nobody_elses_variables_are_read_unasked() {
     let setup = KvSetup::new(LARDER).environment("SERVER_PORT", "0").environment("NUM_SHARDS", "many");
@@ -38,7 +38,7 @@ fn nobody_elses_variables_are_read_unasked() {
     assert!(!kv.service.stderr().contains("warning"), "{}", kv.service.stderr());
 }
 
-/// Arguments go over the environment.
+/// Arguments take precedence over the environment.
 #[test]
 fn variables_are_read_with_the_argument() {
     let asked = ["--environment", "poor-man-s-cache"];
@@ -58,7 +58,7 @@ fn variables_set_the_backlog_and_the_sizes_of_sockets() {
     let port = format!("sport = :{}", kv.address().port());
     let line = testkit::run("ss", ["-tlmnH", &port]).succeeded().text();
     assert_eq!(line.split_whitespace().nth(2), Some("77"), "{line}");
-    // The kernel takes twice of it, for its own needs.
+    // The kernel doubles the size, for its own overhead.
     assert!(line.contains("rb131072") && line.contains("tb131072"), "{line}");
     let log = kv.service.stderr();
     for name in ["NUM_SHARDS", "RESP_INLINE_CAPACITY"] {
@@ -66,7 +66,7 @@ fn variables_set_the_backlog_and_the_sizes_of_sockets() {
     }
 }
 
-/// No admin API comes with the metrics: nothing that changes anything was asked for.
+/// The metrics port has no admin API, because only metrics were requested.
 #[test]
 fn metrics_have_the_names_of_the_predecessor_beside_ours() {
     let port = Port::reserve();

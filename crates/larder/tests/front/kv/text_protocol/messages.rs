@@ -10,7 +10,7 @@ use crate::LARDER;
 use crate::kv::access::locked;
 use crate::kv::replies::unescape;
 
-/// With the separator, where it is not of the Redis protocol.
+/// Unescapes a line, and adds the separator unless it is in the Redis protocol.
 fn framed(line: &str) -> Vec<u8> {
     let mut bytes = unescape(line, true);
     let is_redis = bytes.first().is_some_and(|first| b"*+-:$".contains(first)) && bytes.ends_with(b"\r\n");
@@ -20,7 +20,7 @@ fn framed(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// All requests of a file, and all replies.
+/// Requests and replies in a file.
 fn conversation(name: &str) -> (Vec<u8>, Vec<u8>) {
     let path = format!("{}/../../conformance/resp/{name}", env!("CARGO_MANIFEST_DIR"));
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ fn messages_are_answered_however_they_are_split() {
     }
 }
 
-/// Replies to messages that are sent in one go.
+/// Replies to messages sent in one batch.
 pub(crate) fn ask(kv: &KvService, messages: &[&str]) -> Vec<String> {
     let replies = kv.ask(&messages.iter().map(|message| format!("{message}\x1f")).collect::<String>());
     replies.split_terminator('\x1f').map(str::to_owned).collect()
@@ -61,14 +61,10 @@ pub(crate) fn ask(kv: &KvService, messages: &[&str]) -> Vec<String> {
 fn both_protocols_share_a_server() {
     let kv = KvService::start(LARDER, UNIT_SEPARATOR);
     let inline = ask(&kv, &["PING\r\n", "SET a 1\r\n", "GET a"]);
-    assert_eq!(
-        inline,
-        ["ERROR: Unable to parse request", "OK", "1\r\n"],
-        "inline commands are for the other"
-    );
+    assert_eq!(inline, ["ERROR: Unable to parse request", "OK", "1\r\n"], "inline commands belong to RESP");
     let silent = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\nSET a 1\x1fGET a\x1f";
     check(kv.address(), silent, b"OK\x1f1\x1f", usize::MAX);
-    // A password is given in the Redis protocol.
+    // Clients authenticate with the Redis protocol.
     let requests = b"SET a 1\x1f*2\r\n$4\r\nAUTH\r\n$3\r\none\r\nSET a 1\x1fGET a\x1f";
     let replies = b"ERROR: NOAUTH Authentication required.\x1f+OK\r\nOK\x1f1\x1f";
     check(locked(UNIT_SEPARATOR).address(), requests, replies, usize::MAX);
@@ -78,12 +74,12 @@ fn both_protocols_share_a_server() {
 fn a_value_that_does_not_fit_is_told() {
     let kv = KvService::start(LARDER, "text_protocol = \"unit-separator\"\nmaxmemory = \"2MiB\"\n");
     let set = format!("SET big {}", "v".repeat(4 << 20));
-    // The server does not wait for the end of a value that it can never store: the connection ends.
+    // The server closes the connection instead of reading the rest of a value that it can never store.
     assert_eq!(ask(&kv, &[&set]), ["ERROR: Internal error"]);
     assert_eq!(ask(&kv, &["GET big", "SET small 1", "GET small"]), ["(nil)", "OK", "1"]);
 }
 
-/// The predecessor lost replies beyond 512, and freed a value that was read when a later message of the batch changed it.
+/// The predecessor lost replies beyond 512, and freed a value that was still being sent when a later message of the batch changed it.
 #[test]
 fn batches_are_answered_in_order() {
     let (mut requests, mut replies) = (String::new(), String::new());
@@ -92,7 +88,7 @@ fn batches_are_answered_in_order() {
         replies.push_str(reply);
     };
     for round in 0..50 {
-        // As many as are looked at together, and one more or less.
+        // About as many commands as the server looks up together.
         for number in 0..10 + round % 3 {
             say(&format!("SET key:{number} value {round}\x1f"), "OK\x1f");
             say(&format!("GET key:{number} and more\x1f"), &format!("value {round}\x1f"));

@@ -1,5 +1,5 @@
-//! A site as they are, crawled from its first page, each page asked for in every way, at the origin server and
-//! twice through the gateway.
+//! A realistic site, crawled from its first page. Each page is requested in every way, from the origin server and twice through the
+//! gateway.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -23,19 +23,19 @@ const CODINGS: [&str; 5] = [
 pub(crate) struct Crawl {
     origin: SocketAddr,
     larder: Larder,
-    /// Differences, with the first request that showed each.
+    /// Differences, each with the first request that showed it.
     found: BTreeMap<String, String>,
     asked: usize,
     hits: usize,
 }
 
 impl Crawl {
-    /// Puts the files of a site there, and a gateway in front of it.
+    /// Writes the files of a site, and starts a gateway in front of the server.
     pub(crate) fn of(server: &RealServer) -> Self {
         Self::through(server, Setup::origin(LARDER, &server.url()))
     }
 
-    /// The same, where the gateway speaks HTTP/2 with the server.
+    /// The same, with HTTP/2 between gateway and server.
     pub(crate) fn over_http2(server: &RealServer) -> Self {
         let url = server.url();
         let origin = format!("[[origin]]\nname = \"o\"\nurl = \"{url}\"\nprotocol = \"http2\"\n");
@@ -49,7 +49,7 @@ impl Crawl {
         Self { origin: server.address(), larder, found: BTreeMap::new(), asked: 0, hits: 0 }
     }
 
-    /// Everything that the first page leads to, and these paths.
+    /// Crawls all pages that the first page leads to, and the given paths.
     pub(crate) fn run(mut self, more: &[&str]) {
         let mut waiting: VecDeque<String> = ["/"].iter().chain(more).map(|path| (*path).to_owned()).collect();
         let mut seen: BTreeSet<String> = waiting.iter().cloned().collect();
@@ -77,19 +77,19 @@ impl Crawl {
         }
     }
 
-    /// Each request as the first for its URL, and then the whole.
+    /// Sends each request as the first for its URL, followed by a GET for the whole page.
     fn compare_cold(&mut self, path: &str, coding: &str) {
         let whole = ask(self.origin, "GET", path, coding);
         let delimiter = if path.contains('?') { '&' } else { '?' };
         for (number, (method, fields)) in requests(&whole).iter().enumerate() {
-            // None of the servers looks at it.
+            // All servers ignore this parameter.
             let cold = format!("{path}{delimiter}cold={}-{number}", coding.len());
             self.compare(method, &cold, &format!("{coding}{fields}"));
             self.compare("GET", &cold, coding);
         }
     }
 
-    /// First a miss, if it is one, then what became of it.
+    /// The first round may be a miss, and the second uses the stored result.
     fn compare(&mut self, method: &str, path: &str, fields: &str) {
         let direct = ask(self.origin, method, path, fields);
         for round in ["first", "second"] {
@@ -114,14 +114,14 @@ impl Crawl {
     }
 }
 
-/// Apache does not know the tags again that its mod_deflate gives out.
+/// Returns whether the origin failed to match its own tag: Apache doesn't recognise tags changed by its mod_deflate.
 fn is_missed_match(direct: &Response, cached: &Response, request: &str) -> bool {
     let tag = direct.field("etag").trim_matches('"');
     let is_asked_for = request.contains("If-None-Match") && !tag.is_empty() && request.contains(tag);
     is_asked_for && matches!(direct.status(), 200 | 206) && cached.status() == 304
 }
 
-/// The ways to ask for a page.
+/// Methods and fields of all requests for a page.
 fn requests(whole: &Response) -> Vec<(&'static str, String)> {
     let (tag, date) = (whole.field("etag"), whole.field("last-modified"));
     let mut requests = vec![
@@ -147,7 +147,7 @@ fn requests(whole: &Response) -> Vec<(&'static str, String)> {
     requests
 }
 
-/// Nothing that a server must ignore but nginx refuses, such as 5-2.
+/// Range requests, without ranges that a server must ignore but nginx refuses, such as 5-2.
 fn ranges(size: usize, tag: &str, date: &str) -> Vec<(&'static str, String)> {
     let (middle, end) = (size / 2, size - 1);
     let mut fields = vec![
@@ -166,7 +166,7 @@ fn ranges(size: usize, tag: &str, date: &str) -> Vec<(&'static str, String)> {
         // Servers may join ranges that are close to each other.
         fields.push(format!("Range: bytes=0-1,{middle}-{middle},-2\r\n"));
     }
-    // Apache's tag of a negotiated page has no quote at its end: nothing that a cache could compare.
+    // Apache's tag of a negotiated page has no closing quote, so a cache can't compare it.
     if tag.ends_with('"') {
         fields.push(format!("Range: bytes=1-3\r\nIf-Range: {tag}\r\n"));
         fields.push(format!("Range: bytes=1-3\r\nIf-None-Match: {tag}\r\n"));
@@ -230,11 +230,11 @@ fn write_site(root: &Path) {
     ] {
         write(name, content.as_bytes());
     }
-    // Validators of lists and of negotiated pages are made of it.
+    // Validators of listings and negotiated pages derive from the time of the folder.
     ["sub", "list", "negotiated", ""].iter().for_each(|folder| make_old(&root.join(folder)));
 }
 
-/// A date of this second would be a weak validator, and no good for If-Range.
+/// Sets an old modification time: a date in the current second would be a weak validator, which If-Range doesn't accept.
 fn make_old(path: &Path) {
     let file = File::open(path).expect("it is there");
     file.set_modified(UNIX_EPOCH + Duration::from_secs(1_700_000_000)).expect("it is ours");

@@ -1,5 +1,5 @@
-// An origin server on Node's http module: files with validators, gzip and ranges, and pages of its own.
-// Arguments: host, port, folder of the files.
+// An origin server on Node's http module: files with validators, gzip and ranges, and generated pages. Arguments: host, port, and the
+// folder with the files.
 'use strict';
 const crypto = require('node:crypto');
 const fs = require('node:fs');
@@ -13,7 +13,7 @@ const TYPES = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.txt':
 const PAGES = {
   '/made/chunked': (request, response) => {
     const fields = { 'Content-Type': 'text/plain', 'Cache-Control': 'max-age=60' };
-    // Node takes no trailers where there is no body.
+    // Node doesn't accept trailers without a body.
     if (request.method === 'HEAD') return response.writeHead(200, fields).end();
     response.writeHead(200, { ...fields, Trailer: 'X-Sum' });
     response.write('first,');
@@ -90,7 +90,7 @@ function serveContent(request, response, name, content) {
   send(response, 206, fields, body.subarray(first, last + 1));
 }
 
-// RFC 9110 section 12.5.3, as far as two codings need it.
+// The part of RFC 9110 section 12.5.3 that two codings need.
 function acceptsGzip(value) {
   const weights = new Map();
   for (const member of value.toLowerCase().split(',')) {
@@ -109,7 +109,7 @@ function isNotModified(headers, tag, modified) {
   return Date.parse(modified) <= since;
 }
 
-// The range to send, undefined for everything, null for one that is not there. One range only: several get everything.
+// The range to send, undefined for the whole body, null if unsatisfiable. Several ranges get the whole body.
 function wantedRange(headers, tag, modified, length) {
   const match = /^bytes=(\d*)-(\d*)$/.exec(headers.range ?? '');
   const validator = headers['if-range'];

@@ -16,8 +16,8 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 5] = [Kind::Record, Kind::Segment, Kind::Log, Kind::Member, Kind::List];
 
-/// Damage to a key. A flipped key has another bit, a swapped one what another key has (of its kind, where there is one), one that is set back
-/// what it had before, and a foreign one is no string.
+/// Damage to a key. A flipped key has one inverted bit. A swapped key has the value of another key, of its kind if possible. A key set back
+/// has its earlier value. A foreign key isn't a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     Deleted,
@@ -31,7 +31,7 @@ pub(crate) enum Damage {
 pub(crate) const DAMAGES: [Damage; 6] =
     [Damage::Deleted, Damage::Flipped, Damage::Truncated, Damage::Swapped, Damage::SetBack, Damage::Foreign];
 
-/// Values by name.
+/// Values of keys by name.
 pub(crate) type Contents = HashMap<Vec<u8>, Vec<u8>>;
 
 pub(crate) fn contents(client: &mut RespClient) -> Contents {
@@ -53,7 +53,7 @@ fn kind(name: &[u8], value: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Damages all keys of a kind that there are, in the ways from this one on; how many. `before` is what lay there earlier.
+/// Damages all keys of a kind, cycling through [`DAMAGES`] from `turn` on, and returns their number. `before` is the earlier contents.
 pub(crate) fn damage(
     client: &mut RespClient,
     kind_wanted: Kind,
@@ -81,7 +81,7 @@ pub(crate) fn damage(
     victims.len()
 }
 
-/// Removes what is stored, and leaves what the instances have to say to each other.
+/// Removes stored responses, and leaves the data that instances exchange.
 pub(crate) fn clear(client: &mut RespClient) {
     for (name, value) in contents(client) {
         if matches!(kind(&name, &value), Some(Kind::Record | Kind::Segment)) {
@@ -90,7 +90,7 @@ pub(crate) fn clear(client: &mut RespClient) {
     }
 }
 
-/// Value of a key afterwards; `None` if it is gone.
+/// Value of a key after the damage, or `None` if the key is deleted.
 fn damaged(
     damage: Damage,
     value: &[u8],

@@ -1,4 +1,4 @@
-//! Clients that ask all gateways for pages, new and old, and check every answer.
+//! Clients that request new and old pages from all gateways and check every response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use testkit::{Client, Larder, wait};
 
 use super::pages::Pages;
 
-/// Runs until it is stopped.
+/// Clients that run until they are stopped.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<()>>,
@@ -20,16 +20,16 @@ struct Shared {
     pages: Arc<Pages>,
     gateways: Vec<SocketAddr>,
     hot: Vec<String>,
-    /// Names pages that nobody has asked for before.
+    /// Names pages that haven't been requested before.
     name: String,
     is_over: AtomicBool,
     answered: AtomicUsize,
 }
 
 const CLIENTS: usize = 4;
-/// Between two requests of a client: a load is no flood, which would be another fault.
+/// Time between two requests of a client: a flood would be a different fault.
 const PACE: Duration = Duration::from_millis(8);
-/// Every so many requests one is for a page that is in no memory.
+/// Interval between requests for pages that aren't in any memory.
 const MISS_EVERY: usize = 5;
 
 impl Load {
@@ -49,22 +49,22 @@ impl Load {
         Self { clients: (0..CLIENTS).map(client).collect(), shared }
     }
 
-    /// Waits until so many more were answered.
+    /// Waits until `count` more requests have been answered.
     #[track_caller]
     pub(crate) fn goes_on(&self, count: usize) {
         let target = self.shared.answered.load(Ordering::SeqCst) + count;
-        wait::until_true("clients are answered", || {
+        wait::until_true("clients get responses", || {
             let is_failed = self.clients.iter().any(JoinHandle::is_finished);
             is_failed || self.shared.answered.load(Ordering::SeqCst) >= target
         });
     }
 
-    /// Stops it; every request was answered, and rightly.
+    /// Stops the load, and asserts that every request got a correct response.
     #[track_caller]
     pub(crate) fn stop(self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         for client in self.clients {
-            client.join().expect("every request was answered, and rightly");
+            client.join().expect("every request got a correct response");
         }
     }
 }
@@ -79,7 +79,7 @@ impl Shared {
             }
             let place = turn % clients.len();
             let path = match turn % MISS_EVERY {
-                // Asked for by each gateway in turn.
+                // Each gateway requests it in turn.
                 0 => format!("/new/{}/{number}/{}/3000", self.name, turn / (2 * MISS_EVERY)),
                 other => self.hot[(other + turn / MISS_EVERY) % self.hot.len()].clone(),
             };

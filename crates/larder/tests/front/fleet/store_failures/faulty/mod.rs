@@ -1,4 +1,4 @@
-//! A fleet over a store that fails in every way, behind an origin whose every answer can be told right from wrong.
+//! A fleet whose store fails in every way, with an origin whose responses can all be verified.
 
 pub(crate) mod damage;
 pub(crate) mod load;
@@ -14,10 +14,10 @@ use pages::Pages;
 use crate::LARDER;
 use crate::fleet::instances;
 
-/// How long copies are relied upon, unless a test says otherwise: the default.
+/// Time for which instances trust their copies, unless a test sets another: the default.
 pub(crate) const VERIFICATION_MS: u64 = 2000;
 
-/// The configuration of a gateway: a site for each of the pages, whose names are their hosts, too.
+/// Configuration of a gateway with a site for each of `pages`, named after its host.
 pub(crate) fn config(store: SocketAddr, memory: &str, verification_ms: u64, pages: &[&Pages]) -> String {
     let site = |pages: &&Pages| {
         let (name, url) = (pages.host(), pages.url());
@@ -30,7 +30,7 @@ pub(crate) fn config(store: SocketAddr, memory: &str, verification_ms: u64, page
     )
 }
 
-/// Gateways with that configuration, which know each other.
+/// Starts gateways with that configuration, and waits until they know each other.
 #[track_caller]
 pub(crate) fn fleet(count: usize, store: SocketAddr, pages: &[&Pages]) -> Vec<Larder> {
     instances::start(count, |_| Setup::config(LARDER, &config(store, "64MiB", VERIFICATION_MS, pages)))

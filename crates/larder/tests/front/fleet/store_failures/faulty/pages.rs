@@ -1,4 +1,4 @@
-//! An origin that counts versions of each page; of each version every byte is known.
+//! An origin that counts the versions of each page, and knows every byte of each version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,15 +13,15 @@ pub(crate) struct Pages {
     bodies: Arc<Bodies>,
 }
 
-/// Those that were made already, by path and version: making them takes longer than sending them.
+/// Bodies already generated, by path and version: generating takes longer than sending.
 #[derive(Default)]
-struct Bodies(Mutex<HashMap<(String, u64), Arc<Vec<u8>>>>);
+struct Bodies(Mutex<HashMap<String, Arc<Vec<u8>>>>);
 
 impl Bodies {
     fn of(&self, host: &str, path: &str, version: u64) -> Arc<Vec<u8>> {
         let mut made = self.0.lock().expect("no holder of this lock panics");
         let body =
-            made.entry((path.to_owned(), version)).or_insert_with(|| Arc::new(body(host, path, version)));
+            made.entry(format!("{path} {version}")).or_insert_with(|| Arc::new(body(host, path, version)));
         Arc::clone(body)
     }
 }
@@ -53,7 +53,7 @@ impl Pages {
         version(&self.versions, path)
     }
 
-    /// From now on the origin has another version of a page: which.
+    /// Changes a page at the origin, and returns its new version.
     pub(crate) fn change(&self, path: &str) -> u64 {
         let mut versions = self.versions.lock().expect("no holder of this lock panics");
         let version = versions.entry(path.to_owned()).or_insert(1);
@@ -67,7 +67,7 @@ impl Pages {
         self.get_with(client, path, "")
     }
 
-    /// With more field lines.
+    /// Like `get`, with more field lines.
     #[track_caller]
     pub(crate) fn get_with(&self, client: &mut Client, path: &str, fields: &str) -> Got {
         let host = self.host;
@@ -77,10 +77,10 @@ impl Pages {
         Got { version, response }
     }
 
-    /// Which version of a page a response is.
+    /// Returns the version of a page in a response.
     ///
     /// # Panics
-    /// When it is no complete version of this page.
+    /// If the response isn't a complete version of this page.
     #[track_caller]
     pub(crate) fn check(&self, response: &Response, path: &str) -> u64 {
         let said = || format!("{}{path}: {:?} {:?}", self.host, response.head, response.end);
@@ -93,7 +93,7 @@ impl Pages {
     }
 }
 
-/// A response that was right.
+/// A correct response.
 pub(crate) struct Got {
     pub(crate) version: u64,
     pub(crate) response: Response,
@@ -103,7 +103,7 @@ fn version(versions: &Versions, path: &str) -> u64 {
     versions.lock().expect("no holder of this lock panics").get(path).copied().unwrap_or(1)
 }
 
-/// The bytes of one version of one page of one host.
+/// Body of one version of a page of a host.
 pub(crate) fn body(host: &str, path: &str, version: u64) -> Vec<u8> {
     let length = path.rsplit('/').next().and_then(|length| length.parse().ok()).expect("a length");
     let name = format!("{host}{path} {version}\n");

@@ -1,4 +1,4 @@
-//! A store behind a bad network, with all that can be wrong with both.
+//! A store behind a faulty network, and the faults of both.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use testkit::{
 use crate::LARDER;
 use crate::fleet::purge_waits::doubts;
 
-/// Which server it is.
+/// Kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Redis,
     Kv,
 }
 
-/// Instances reach the server by way of `replies` and `network`.
+/// A server that instances reach through `replies` and `network`.
 pub(crate) struct Store {
     server: Option<Server>,
     kind: Kind,
@@ -27,7 +27,7 @@ pub(crate) struct Store {
     pub(crate) replies: RespProxy,
 }
 
-/// A server, which ends with the function that signals it.
+/// A server, which is killed when `signal` is dropped.
 struct Server {
     address: SocketAddr,
     signal: Box<dyn Fn(Signal)>,
@@ -36,24 +36,24 @@ struct Server {
 /// Fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The server is killed, and comes back without data.
+    /// The server is killed, and restarts without data.
     Killed,
-    /// It stands still, and keeps its connections.
+    /// The server is stopped, and keeps its connections.
     Stopped,
-    /// The way to it takes a second, and the way back.
+    /// Data takes a second to reach the server, and another to return.
     Slow,
-    /// It has no memory for anything new.
+    /// The server has no memory for new data.
     Full,
-    /// Its replies are no protocol.
+    /// Replies violate the protocol.
     Garbage,
-    /// Its replies are to other questions.
+    /// Replies belong to different requests.
     Shifted,
-    /// All connections are silently dead, and new ones are not answered.
+    /// All connections are silently dead, and new ones get no answer.
     HalfOpen,
 }
 
 impl Fault {
-    /// For how long what was sent during it is on its way yet.
+    /// Time after the fault during which earlier messages are still in transit.
     pub(crate) fn lingers(self) -> Duration {
         match self {
             Self::Slow => Duration::from_millis(LATENCY_MS),
@@ -62,7 +62,7 @@ impl Fault {
     }
 }
 
-/// One way, while it is slow.
+/// Delay in each direction during [`Fault::Slow`].
 const LATENCY_MS: u64 = 1000;
 
 pub(crate) const FAULTS: [Fault; 7] = {
@@ -70,7 +70,7 @@ pub(crate) const FAULTS: [Fault; 7] = {
     [Killed, Stopped, Slow, Full, Garbage, Shifted, HalfOpen]
 };
 
-/// Room for what these tests store, and for little more.
+/// Memory for the data of these tests, with little to spare.
 const MEMORY: &str = "64MB";
 
 impl Server {
@@ -97,12 +97,12 @@ impl Store {
         Self { server: Some(server), kind, network, replies }
     }
 
-    /// For instances.
+    /// Address for instances, through the proxies.
     pub(crate) fn address(&self) -> SocketAddr {
         self.replies.address()
     }
 
-    /// A client of the server itself.
+    /// Connects directly to the server.
     #[track_caller]
     pub(crate) fn client(&self) -> RespClient {
         RespClient::connect(self.server().address)
@@ -139,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Waits until the fault has been noticed by those whom it concerns.
+    /// Waits until the affected gateways have noticed the fault.
     #[track_caller]
     pub(crate) fn is_noticed(&self, fault: Fault, gateways: &[Larder], before: &[f64]) {
         for (gateway, before) in gateways.iter().zip(before) {
@@ -161,7 +161,7 @@ impl Store {
             Fault::Garbage => self.replies.decide(|_| Pass),
             Fault::Shifted => {
                 self.replies.decide(|_| Pass);
-                // A connection that is out of step stays so for its lifetime.
+                // A connection with shifted replies stays that way until it closes.
                 self.replies.close_connections();
             }
         }
@@ -181,7 +181,7 @@ impl Store {
     }
 }
 
-/// How often a gateway has noticed something like this.
+/// Number of times that a gateway has noticed this kind of fault.
 pub(crate) fn signs(fault: Fault, gateway: &Larder) -> f64 {
     match fault {
         Fault::Full => {
@@ -195,7 +195,7 @@ fn writes(gateway: &Larder, result: &str) -> f64 {
     gateway.metric("larder_tier_writes_total", &[&format!("result=\"{result}\"")])
 }
 
-/// The server resets whoever comes.
+/// The server resets every connection.
 pub(crate) fn refusing() -> Faults {
     Faults { accept: Accept::Reset, cut: Cut::Reset, ..Faults::default() }
 }
