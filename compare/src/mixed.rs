@@ -62,7 +62,7 @@ fn together(server: &Server, effort: Effort, round: u32) -> anyhow::Result<(Run,
     thread::scope(|scope| {
         let misses = scope.spawn(|| load::run(&misses));
         let hits = load::run(&hits(server, effort)?)?;
-        let misses = misses.join().map_err(|_| anyhow!("the generator of misses panicked"))??;
+        let misses = misses.join().map_err(|_| anyhow!("the miss generator panicked"))??;
         Ok((hits, misses))
     })
 }

@@ -157,7 +157,7 @@ impl Cache {
     }
 
     /// Keeps a body without a key of its own: it is a form of a stored response, which holds it and is removed together with it. `None` if
-    /// memory refuses part of it.
+    /// memory has no room for part of it.
     pub fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
         let segments = match body {
             CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Placement::Heap, &data).ok()?],

@@ -1,7 +1,7 @@
 //! The normal form of request targets: one spelling for all equivalent ones, in keys, rules, purges and forwarded
 //! requests.
 
-/// Returns path and query with the escapes of unreserved characters decoded and all others in upper case. Returns
+/// Returns the path and query with the escapes of unreserved characters decoded and all others in upper case. Returns
 /// `None` for a target in normal form; most have no escape and cost only a search for `%`.
 ///
 /// Invalid escapes (`%`, `%2`, `%g1`) stay unchanged. Next to one, an escaped hexadecimal digit stays too: decoding it

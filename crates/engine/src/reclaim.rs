@@ -110,8 +110,7 @@ impl Shard {
     }
 
     /// Performs a write's share of emptying a segment. Kept items may take new segments regardless of the
-    /// budget. If most items are kept, moving them fills one segment after the other, and this work
-    /// compensates for that.
+    /// budget. If most items are kept, moving them fills one segment after another; a larger allowance of work compensates for that.
     pub(crate) fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if self.budget.free_cleared() {
             // This freed a segment, so none has to be emptied.

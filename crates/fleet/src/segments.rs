@@ -24,7 +24,7 @@ use crate::single_flight::SingleFlight;
 /// operation.
 pub const LOAD_BYTES_MAX: u64 = 2 << 20;
 
-/// Maximum number of bytes loaded before the head of a reply, if the reply must have all its bytes by then.
+/// Maximum number of bytes loaded before the head of a reply that may only begin once all its bytes are in memory.
 pub const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
 /// Size of the frame around a segment's data in the tier.

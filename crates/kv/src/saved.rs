@@ -595,8 +595,7 @@ impl SaveFile {
         self.state.lock().at_stop = AtStop::Skip;
     }
 
-    /// Skips the save when the server stops if there are no more than `changes` changes, because they have
-    /// just been saved.
+    /// Skips the save at the stop of the server unless more changes follow the `changes` that have just been saved.
     pub(crate) fn is_up_to_date(&self, changes: u64) {
         self.state.lock().at_stop = AtStop::WriteBeyond(changes);
     }

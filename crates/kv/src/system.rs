@@ -7,8 +7,7 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// Resident memory without file pages, such as the program itself, of which the kernel may keep more or less
-/// in memory.
+/// Resident memory without pages of files, such as those of the program, because the kernel decides how many of these stay in memory.
 pub(crate) fn resident_data_bytes() -> Option<u64> {
     status_bytes("RssAnon:")
 }

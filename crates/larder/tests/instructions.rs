@@ -4,7 +4,7 @@
 //! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in its own process,
 //! which first handles all requests of all cases a few times, then those of its case many times. The cost of a process
 //! without a case is subtracted, and the rest divided by the number of requests, so start, end and first requests don't
-//! count. One connection runs in lock step, so that a request is always one wake-up, one read and one write.
+//! count. One connection runs in lockstep, so that a request is always one wake-up, one read and one write.
 
 mod callgrind;
 mod counted_commands;

@@ -295,7 +295,7 @@ impl Charge {
         self.shift(from, &self.budget.stored);
     }
 
-    /// Records that one table entry fewer holds the owner.
+    /// Decrements the number of table entries that hold the owner.
     pub(crate) fn leave(&self) {
         let before = self.holders.fetch_sub(1, Relaxed);
         debug_assert!(before != 0 && before != FILLING, "left more often than entered");

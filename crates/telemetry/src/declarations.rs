@@ -377,7 +377,7 @@ static LABELS: &[(&str, &str)] = &[
     ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (stale, and fetched again)"),
     (
         "operation",
-        "of a tier behind memory: `record` (metadata and leases), `segment` (up to 1 MiB of a body) or `log` (purges)",
+        "for a shared store: `record` (metadata and leases), `segment` (up to 1 MiB of a body) or `log` (purges)",
     ),
     ("origin", "name of the origin in the configuration"),
     (
@@ -395,7 +395,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`; of checks of servers: `passed` or `failed`",
+        "for look-ups in a shared store `hit`, `miss` or `failed`; for its changes `written`, `removed`, `failed`, `given_up` or `refused`; for spans `exported`, `dropped`, `rejected` or `failed`; for exports of spans `accepted`, `partial`, `again` or `failed`; for health checks `passed` or `failed`",
     ),
     (
         "rule",

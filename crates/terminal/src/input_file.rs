@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 pub enum Kind {
     /// Regular files, which never block: for all files that a running process reads.
     Regular,
-    /// Also pipes and terminals, which block until their writer sends: for files on the command line.
+    /// Accepts pipes and terminals too, which block until their writer sends, so it is only for files on the command line.
     RegularOrPipe,
 }
 

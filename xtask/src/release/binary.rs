@@ -64,7 +64,7 @@ pub(super) fn prepare(
 fn described(binary: &Path) -> anyhow::Result<Build> {
     let told = output(Command::new(binary).args(["version", "--json"]))?;
     serde_json::from_str(&told)
-        .with_context(|| format!("`{} version --json` has an unexpected output", binary.display()))
+        .with_context(|| format!("`{} version --json` printed unexpected output", binary.display()))
 }
 
 /// Returns the requested version if it belongs to this binary: its own, or its own with a package suffix (`0.1.0-1`,

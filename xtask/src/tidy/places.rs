@@ -64,8 +64,8 @@ fn tiers(source: &Source) -> Vec<Problem> {
 /// Tests of binaries.
 const BINARY_TESTS: [&str; 2] = ["crates/larder/tests/", "crates/larder-bench/tests/"];
 
-/// Clients of a server that the binary can be: the binary treats them like any other client. (The second is the
-/// contract that the first implements.)
+/// Modules that are clients of `larder kv`, which treats them like any other client: `remote`, and `backing`, the contract that it
+/// implements.
 const CLIENTS: [(&str, &str); 2] = [("store", "remote"), ("store", "backing")];
 
 /// Tests of a binary may do only what a user can.

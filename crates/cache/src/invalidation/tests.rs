@@ -240,7 +240,7 @@ fn a_purge_of_this_instance_counts_once() {
     assert!(invalidations.hear(of_everything(1), &[], LogOffset(110)).is_none());
     assert!(matches!(invalidations.judge(&key, &before), Verdict::Removed(_)));
     assert_eq!(invalidations.judge(&key, &after), Verdict::Current);
-    // A purge by another instance is in between, and before it in the log: both purges remove a response requested at that position.
+    // The purge by another instance comes between the request and this purge, and precedes this purge in the log: both remove the response.
     invalidations.purge(of_everything(2), &[]);
     invalidations.hear(of_everything(3), &[], LogOffset(120)).unwrap();
     assert!(invalidations.hear(of_everything(2), &[], LogOffset(130)).is_none());

@@ -181,7 +181,7 @@ pub(crate) struct Routes {
     index: SiteIndex,
     /// Stores that the sites use.
     stores: BTreeSet<StoreIndex>,
-    /// Stores of sites that reloads have since removed, or whose URLs or keys they have changed.
+    /// Stores of sites that a reload has removed, or has given other URLs or keys.
     left: BTreeSet<StoreIndex>,
     /// Sites whose rules may produce paths that belong to other sites or to no site.
     rewriting: Vec<usize>,

@@ -262,7 +262,7 @@ impl Named {
     }
 }
 
-/// Maximum number of patterns times settings, which takes a few hundredths of a second.
+/// Maximum product of the numbers of patterns and settings; to compare that many takes a few hundredths of a second.
 const COMPARED_MAX: usize = 1 << 22;
 
 const IMMUTABLE: &str = "can't set immutable config";

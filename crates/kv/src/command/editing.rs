@@ -1,6 +1,6 @@
 //! APPEND, SETRANGE and SETBIT: commands that change a part of a value.
 //!
-//! A large value is changed in place and grows by a quarter more than needed, so that repeated appends take
+//! A large value is changed in place and grows to 125 % of the needed size, so that repeated appends take
 //! linear time. A value that is compressed, or being sent to a client, is copied. If it has to be compressed
 //! or decompressed, that happens without the lock, and is repeated if another client has changed the value
 //! meanwhile.

@@ -186,7 +186,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Told(String),
     /// Internal: the command is executed again, alone.
-    #[error("the command needs to be alone")]
+    #[error("the command must run alone")]
     NotAlone,
     /// Internal: the command is retried after a pause.
     #[error("the command has to wait")]

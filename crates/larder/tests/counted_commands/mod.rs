@@ -1,5 +1,5 @@
 //! The cost of a command for the kv server. As for requests to the gateway, each case has its own process, and one
-//! connection in lock step.
+//! connection in lockstep.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -26,7 +26,7 @@ pub(super) struct Call<'a> {
     pub(super) state: &'a State,
 }
 
-/// Returns path and query as received; `*` and authority forms as they are.
+/// Returns the path and query as received; `*` and authority forms as they are.
 pub(super) fn target(head: &Parts) -> Arc<str> {
     head.uri.path_and_query().map_or_else(|| head.uri.to_string().into(), |target| target.as_str().into())
 }

@@ -360,4 +360,4 @@ const HAD_CREDENTIALS: u8 = 1;
 const HAD_CONTENT: u8 = 2;
 const NO_LOG: LogId = LogId([0; 16]);
 const TOO_MANY_VARIANTS: FormatError = FormatError::Invalid("there are too many variants");
-const TOO_MANY_LINES: FormatError = FormatError::Invalid("there are too many lines");
+const TOO_MANY_LINES: FormatError = FormatError::Invalid("more field lines than a record may have");

@@ -436,7 +436,7 @@ fn reading_allocates_little() {
     too_many.resize(too_many.len() + 5000, 0);
     let length = too_many.len() as u32;
     too_many[8..12].copy_from_slice(&length.to_le_bytes());
-    let refused = Err(FormatError::Invalid("there are too many lines"));
+    let refused = Err(FormatError::Invalid("more field lines than a record may have"));
     assert_eq!(decoded(&resealed(&too_many), b"", None), refused);
     let mut lying = bytes;
     // Count of the nominated fields of the first variant.

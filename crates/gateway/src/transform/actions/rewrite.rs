@@ -89,7 +89,7 @@ impl Rewrite {
     }
 }
 
-/// Returns path and query after a rewrite. A target without a path stays unchanged.
+/// Returns the path and query after a rewrite. A target without a path stays unchanged.
 pub(crate) fn rewritten<'a>(path_and_query: Cow<'a, str>, rewrite: &Rewrite) -> Cow<'a, str> {
     if !path_and_query.starts_with('/') {
         return path_and_query;

@@ -71,7 +71,7 @@ fn compression(scope: &mut Scope<'_>, table: &Table) -> Option<Compression> {
 fn content_type(text: &str) -> Result<String, String> {
     match ContentTypes::parse([text]) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("not a media type, such as `text/css`, `text/*`, `*/*+json` or `*/*`".to_owned()),
+        Err(_) => Err("expected a media type, such as `text/css`, `text/*`, `*/*+json` or `*/*`".to_owned()),
     }
 }
 

@@ -59,7 +59,7 @@ section! {
     /// Clients that get interim responses of the origin (1xx, such as 103 Early Hints) before the response: those of HTTP/2, all, or none.
     ///
     /// Many HTTP/1.1 clients mistake a 103 for the response, such as Python's `http.client` and older releases of Go and Java. All clients
-    /// get 100 (Continue), except those of HTTP/1.0, which get no interim responses. Absent under `profile = "rfc9111"`: `all`.
+    /// get 100 (Continue), except those of HTTP/1.0, which get no interim responses. Default under `profile = "rfc9111"`: `all`.
     interim_responses = one_of::<InterimResponses>().default("http2"),
     /// If not empty, only clients with these addresses are served; all others get 403.
     ///
@@ -263,25 +263,25 @@ section! {
     query_content_bytes_max = Size(0..=16 * MIB).default("64KiB"),
     /// Whether responses with `Set-Cookie` may be stored.
     ///
-    /// Absent under `profile = "rfc9111"`: `true`. Such a cookie goes to every client that gets the stored response. If pages are the same
+    /// Default under `profile = "rfc9111"`: `true`. Such a cookie goes to every client that gets the stored response. If pages are the same
     /// for everyone, remove the cookie before they are stored instead, by a `[[site.transform]]` with `phase = "origin_response"`, their
     /// `path` and `remove = ["Set-Cookie"]`.
     store_set_cookie = Flag.default("false"),
     /// Whether responses are stored that are never fresh (`max-age=0`, `Expires` in the past) and have no validator (RFC 9111 section
     /// 4.2.4).
     ///
-    /// Absent under `profile = "rfc9111"`: `true`. Such responses answer requests with `max-stale`, and other requests while the origin
+    /// Default under `profile = "rfc9111"`: `true`. Such responses answer requests with `max-stale`, and other requests while the origin
     /// can't be reached. Responses with a validator, or with `stale-if-error`, are always stored.
     store_expired = Flag.default("false"),
     /// Whether a 200 to POST with a lifetime and a `Content-Location` equal to its URL answers later GETs (RFC 9110 section 9.3.3).
     ///
-    /// Absent under `profile = "rfc9111"`: `true`. The content of the POST is not part of the cache key: the response to one client's POST
+    /// Default under `profile = "rfc9111"`: `true`. The content of the POST is not part of the cache key: the response to one client's POST
     /// would be served to all others. A POST itself is never answered from a stored response.
     store_post = Flag.default("false"),
     /// Groups of stored responses that an unsafe request invalidates (RFC 9875): those that `Cache-Group-Invalidation` names, or also the
     /// groups of the responses that it invalidates.
     ///
-    /// Absent under `profile = "rfc9111"`: `shared`. With `shared`, any client that may send a POST invalidates all stored responses that
+    /// Default under `profile = "rfc9111"`: `shared`. With `shared`, any client that may send a POST invalidates all stored responses that
     /// share a group with its URL.
     groups_invalidated = one_of::<GroupsInvalidated>().default("named"),
     /// Whether `Cache-Control` and `Pragma` of requests are respected.
@@ -291,7 +291,7 @@ section! {
     /// Last part of a response's lifetime, as a percentage, in which a request for it triggers a validation in the background; `0`
     /// validates stale responses only.
     ///
-    /// Clients get the stored response at once. The percentage is of the time for which the response is fresh here. Each response waits for
+    /// Clients get the stored response at once. The percentage is of its freshness lifetime in this cache. Each response waits for
     /// a different fraction of the first half of its last part, so that responses that were stored together are not validated together.
     /// Above 90, some would be due as soon as they are stored, and again with each request. A response that is not requested in its last
     /// part expires. After a failure the next attempt waits for half a second. Responses with `immutable` are not validated ahead, and
@@ -301,13 +301,13 @@ section! {
     stale_while_revalidate_default = TTL.default("0s").no_limit(),
     /// Upper limit of a response's `stale-while-revalidate`.
     ///
-    /// Absent under `profile = "rfc9111"`: no limit.
+    /// Default under `profile = "rfc9111"`: no limit.
     stale_while_revalidate_max = TTL.default("1d").no_limit(),
     /// Time after its expiry for which a response is still used when the origin fails, if it has no `stale-if-error` (RFC 5861).
     stale_if_error_default = TTL.default("0s").no_limit(),
     /// Upper limit of the `stale-if-error` of a response or request.
     ///
-    /// Absent under `profile = "rfc9111"`: no limit.
+    /// Default under `profile = "rfc9111"`: no limit.
     stale_if_error_max = TTL.default("1d").no_limit(),
     /// Time after its expiry for which a response is still used when the origin sends no response (RFC 9111 section 4.2.4).
     ///
@@ -316,7 +316,7 @@ section! {
     stale_if_unreachable = TTL.default("1d").no_limit(),
     /// Upper limit of a request's `max-stale`.
     ///
-    /// Absent under `profile = "rfc9111"`: no limit.
+    /// Default under `profile = "rfc9111"`: no limit.
     max_stale_max = TTL.default("1d").no_limit(),
     /// Heuristic freshness lifetime as a percentage of the time since `Last-Modified`; `0` disables it.
     ///
@@ -325,11 +325,11 @@ section! {
     heuristic_percent = Integer(0..=100).default("10").no_limit(),
     /// Longest heuristic lifetime.
     ///
-    /// Absent under `profile = "rfc9111"`: `1d`.
+    /// Default under `profile = "rfc9111"`: `1d`.
     heuristic_max = TTL.default("1h").no_limit(),
     /// Requests whose responses get a heuristic lifetime: those without credentials (`credentials_stored`), or all.
     ///
-    /// Personal pages without `Cache-Control` are a common leak. Absent under `profile = "rfc9111"`: `all`.
+    /// Personal pages without `Cache-Control` are a common leak. Default under `profile = "rfc9111"`: `all`.
     heuristic_requests = one_of::<HeuristicFor>().default("anonymous"),
     /// Response fields that replace `Cache-Control` and `Expires`, in this order (RFC 9213).
     ///
@@ -345,14 +345,14 @@ section! {
     /// except 402, 404, 405, 409, 410, 414, 418 and 451.
     ///
     /// Unusual header fields of one client can cause these, and a stored one breaks the page for all clients. A status that `ttl_override`
-    /// or `ttl_default` names by its number is stored anyway (`ttl_default = { "403" = "10s" }`). Absent under `profile = "rfc9111"`:
+    /// or `ttl_default` names by its number is stored anyway (`ttl_default = { "403" = "10s" }`). Default under `profile = "rfc9111"`:
     /// `all`.
     errors_stored = one_of::<StoredErrors>().default("of-resource"),
     /// Responses to requests with credentials that are stored: those with `public` or with a lifetime above zero, from the origin or from
     /// `ttl_override` and `ttl_default`; or all that RFC 9111 permits.
     ///
     /// Credentials are `Authorization`, `Cookie`, the fields for API keys, tokens, users and client certificates in docs/operate/profiles.md,
-    /// and `credential_fields`. Absent under `profile = "rfc9111"`: `all`. See docs/operate/profiles.md.
+    /// and `credential_fields`. Default under `profile = "rfc9111"`: `all`. See docs/operate/profiles.md.
     credentials_stored = one_of::<StoredCredentialed>().default("explicit"),
     /// Further request fields that identify the user.
     ///
@@ -362,26 +362,26 @@ section! {
     /// Use of `Accept-Encoding` and `Accept-Language` to select among stored responses that vary by them (docs/operate/negotiation.md).
     ///
     /// `normalised`: by meaning, regardless of case, order and spaces. `selecting`: also by `Content-Encoding` and `Content-Language`, if
-    /// these make the selection certain. Absent under `profile = "rfc9111"`: `selecting`.
+    /// these make the selection certain. Default under `profile = "rfc9111"`: `selecting`.
     negotiation = one_of::<Negotiation>().default("normalised"),
     /// Treatment of a response without `Content-Length` or chunks, whose body ends with the connection.
     ///
     /// `pass`: it goes to the client that requested it and is not stored, because a crash of the origin ends the body in the same way.
-    /// `store`: it counts as complete (RFC 9112 section 8), for trusted origins that can't delimit it. Absent under `profile = "rfc9111"`:
+    /// `store`: it counts as complete (RFC 9112 section 8), for trusted origins that can't delimit it. Default under `profile = "rfc9111"`:
     /// `store`. With TLS, a connection that ends without `close_notify` counts as incomplete in either case.
     close_delimited = one_of::<CloseDelimited>().default("pass"),
     /// Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.
     ///
     /// For all lists with the same meaning, the origin gets one list, in this order. Give the codings that the origin supports, at most 8;
     /// with `identity` alone, no coding is requested, and an empty list disables the reduction. Can't be combined with
-    /// `negotiation = "as-sent"`. Absent under `profile = "rfc9111"`: `[]`.
+    /// `negotiation = "as-sent"`. Default under `profile = "rfc9111"`: `[]`.
     codings = List(&Text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
     /// Whether responses are compressed, with the settings in `site.compression` (docs/operate/compression.md).
     compress = Flag.absent("that of the site"),
     /// Form in which a request with `If-None-Match` or `If-Modified-Since` is forwarded if no response is stored: `whole`, so that the
     /// response is stored and the condition evaluated here, or `forward`, so that the origin evaluates it (RFC 9111 section 4.3.2).
     ///
-    /// Absent under `profile = "rfc9111"`: `forward`. Then requests of clients that have a copy don't fill the store, and each of them
+    /// Default under `profile = "rfc9111"`: `forward`. Then requests of clients that have a copy don't fill the store, and each of them
     /// reaches the origin.
     precondition_miss = one_of::<PreconditionMiss>().default("whole"),
     /// Rate of matching requests that each client may send, in addition to `site.rate_limit` (docs/operate/protection.md).
@@ -411,13 +411,13 @@ section! {
     /// Treatment of a response whose URL has a file extension (`.css`, `.png`, ...) that doesn't match its `Content-Type`, for example an
     /// HTML page (cache deception, docs/operate/protection.md).
     ///
-    /// `pass`: it goes to the client that requested it and is not stored. Absent under `profile = "rfc9111"`: `store`.
+    /// `pass`: it goes to the client that requested it and is not stored. Default under `profile = "rfc9111"`: `store`.
     type_mismatch = one_of::<TypeMismatch>().default("pass"),
     /// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields if the response may be stored.
     ///
     /// Some frameworks let them replace method, host or target. `drop` removes those that replace host or target from every other request
     /// too, unless a peer in `trusted_proxies` sends them. `key`: they are forwarded, and part of the cache key. `forward`: they are
-    /// forwarded and not part of the key; only for origins that ignore them. Absent under `profile = "rfc9111"`: `key`.
+    /// forwarded and not part of the key; only for origins that ignore them. Default under `profile = "rfc9111"`: `key`.
     override_fields = one_of::<OverrideFields>().default("drop"),
 }
 

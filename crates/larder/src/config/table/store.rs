@@ -91,7 +91,7 @@ section! {
     /// before each use.
     ///
     /// With `strict`, an instance that has noticed the failure (within `verification_time`) serves no response that another instance has
-    /// changed, at the cost of a request to the origin for each request; if the origin is unreachable too, responses are stale.
+    /// changed. Each request then costs a request to the origin; if the origin is unreachable too, responses are stale.
     coherence = one_of::<Coherence>().default("available").kept(),
     /// Time for which a crashed instance delays others that wait for its fetch (`collapse = "fleet"`).
     ///

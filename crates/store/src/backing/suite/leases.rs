@@ -64,7 +64,7 @@ async fn it_ends_with_its_time(Bench { own, other, .. }: &Bench) -> Result<(), V
         sleep(SHORT / 8).await;
     }
     let free = async || Ok(matches!(other.take_lease(&key, FREE).await?, TakeOutcome::Taken(_)));
-    eventually(12, "a lease ends with its time", free).await?;
+    eventually(12, "a lease expires", free).await?;
     ensure(own.renew_lease(&lease, LONG).await? == RenewOutcome::Lost, 12, "a lease that ended is lost")
 }
 
