@@ -19,6 +19,7 @@ use crate::config::OverrideFields;
 use crate::request::context::OwnedContext;
 use crate::request::fetch::fetch_spec::{Fetch, FetchScope, Sharing};
 use crate::request::fetch::job::Job;
+use crate::request::fetch::publication::is_gone;
 use crate::request::plan::{Next, Plan};
 use crate::routing::{Keyed, key_of, write_site_key};
 
@@ -154,6 +155,8 @@ impl Update<'_> {
         };
         match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
             HeadUpdate::Keep => Changed::No,
+            // Stale, it might still be used under `stale-while-revalidate`, or in place of an error.
+            HeadUpdate::Invalidate if is_gone(self.response.status) => Changed::Gone,
             HeadUpdate::Invalidate => Changed::To(Arc::new(head.expired(now()))),
             HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
             HeadUpdate::Freshen => Changed::No,

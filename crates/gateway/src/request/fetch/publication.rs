@@ -292,18 +292,28 @@ impl Publication<'_> {
         Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
-    /// Makes the stored responses that this request selects stale, except those with the same status: the origin has just reported that
-    /// the resource is gone.
-    fn expire_selected(&self, gone: http::StatusCode) {
+    /// Removes the stored responses that this request selects, except those with the same status: the resource is gone. Stale, they might
+    /// still be used under `stale-while-revalidate`, or in place of an error. Returns whether there were any.
+    fn remove_selected(&self, gone: http::StatusCode) -> bool {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
-        let is_meant = |variant: &StoredResponse| {
-            variant.head.facts.status != gone.as_u16() && variant.head.is_selected_by(selecting)
+        let is_kept = |variant: &StoredResponse| {
+            variant.head.facts.status == gone.as_u16() || !variant.head.is_selected_by(selecting)
         };
-        self.update(|current| match current.filter(|entry| entry.variants().iter().any(is_meant)) {
-            Some(entry) => self.expire(entry, is_meant),
-            None => Change::Keep,
+        let mut has_removed = false;
+        self.update(|current| {
+            let Some(entry) = current.filter(|entry| !entry.variants().iter().all(is_kept)) else {
+                return Change::Keep;
+            };
+            has_removed = true;
+            let others: Vec<_> =
+                entry.variants().iter().filter(|variant| is_kept(variant)).cloned().collect();
+            if others.is_empty() && entry.uncacheable().is_none() {
+                return Change::Remove;
+            }
+            entry.changed_to(self.job.cache().budget(), others)
         });
+        has_removed
     }
 
     /// Removes the stored responses under the key except those `kept`.
@@ -349,12 +359,11 @@ impl Job {
         times: ExchangeTimes,
         leader: LeaderGuard,
     ) {
-        // Requests to a failing origin must stay collapsed.
-        if !response.status.is_server_error() {
+        let has_removed = self.tells_all_of_absence(reason, &response, times)
+            && self.publication(&leader).remove_selected(response.status);
+        // Requests to a failing origin must stay collapsed, and so must those for a page that has just gone: many clients may want it.
+        if !response.status.is_server_error() && !has_removed {
             self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
-        }
-        if self.tells_all_of_absence(reason, &response, times) {
-            self.publication(&leader).expire_selected(response.status);
         }
         self.keep_private(response, reason, leader);
     }
@@ -362,9 +371,8 @@ impl Job {
     /// Returns whether the resource is gone for all clients, not only for this user or this request. An update by HEAD uses the same
     /// criteria.
     fn tells_all_of_absence(&self, reason: Detail, response: &OriginResponse, times: ExchangeTimes) -> bool {
-        let is_gone = matches!(response.status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE);
         let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
-        if !is_gone || is_of_request || self.request.has_unkeyed_overrides() {
+        if !is_gone(response.status) || is_of_request || self.request.has_unkeyed_overrides() {
             return false;
         }
         let rules = &self.rule().caching;
@@ -446,6 +454,11 @@ impl Job {
     pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
         Publication { job: self, in_flight: &leader.in_flight }
     }
+}
+
+/// Returns whether a status means that the origin has no resource under the URL.
+pub(crate) fn is_gone(status: http::StatusCode) -> bool {
+    matches!(status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE)
 }
 
 /// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.

@@ -308,11 +308,13 @@ impl<S: Stream + 'static> Connection<S> {
         };
         match open.finish_at_once() {
             Some(sent) => {
+                self.resets.answered();
                 account::record(&self.worker, head, &open.reply, sent);
             }
             None => {
                 let request = head.into_owned();
                 let in_flight = self.worker.recorder.in_flight();
+                self.resets.answered();
                 drop(tokio::spawn(async move {
                     open.deliver(LoggedRequest::at_once(&request), BodyPump::idle()).await;
                     drop(in_flight);
@@ -360,8 +362,11 @@ impl Resets {
     }
 
     fn answered(&self) {
-        let less_one = |balance: usize| Some(balance.saturating_sub(1));
-        let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
+        // Most connections have no reset to make up for.
+        if self.balance.load(Ordering::Relaxed) > 0 {
+            let less_one = |balance: usize| Some(balance.saturating_sub(1));
+            let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
+        }
     }
 
     fn are_too_many(&self) -> bool {

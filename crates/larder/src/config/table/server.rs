@@ -239,7 +239,8 @@ section! {
     http2_streams_max = Integer(1..=10_000).default("128"),
     /// HTTP/2: streams that the client resets before they are accepted, or opens beyond `http2_streams_max`; more close the connection.
     ///
-    /// Stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered.
+    /// Stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered. A
+    /// connection is also closed when streams reset before their response outnumber answered ones by this limit and `http2_streams_max`.
     http2_resets_max = Integer(1..=10_000).default("64"),
     /// HTTP/2: bytes of responses that a connection buffers for all its streams together, before the sender is held back.
     http2_send_buffer_bytes_max = Size(16 * KIB..=16 * MIB).default("256KiB"),

@@ -244,7 +244,7 @@ fn a_probe_keeps_no_process_from_ending() {
 fn a_probe_is_explained() {
     let probed = Probed::start(RECOVERS, 1, "");
     probed.gate.open();
-    let first = "forward  the circuit breaker tries the origin behind the response";
+    let first = "forward  the circuit breaker probes the origin in the background";
     let text = wait::until("it is time for one", || {
         Some(explained(&probed.larder, "/a")).filter(|text| text.contains(first))
     });

@@ -340,6 +340,20 @@ async fn patient_reset_ends_the_connection() {
     }
 }
 
+/// A page that cancels its polls, and loads its files from the cache.
+#[tokio::test]
+async fn hits_make_up_for_resets() {
+    let origin = Origin::start(&[("/hold", &[Act::Hold]), ("/x", &[CACHED])]).await;
+    let limits = ClientLimits { http2_resets_max: 2, http2_streams_max: 2, ..limits() };
+    let mut client = RawClient::connect(&worker(origin.address, limits)).await;
+    for index in 0..10 {
+        let stream = 4 * index + 1;
+        client.send(&[get_frame(stream, "a.example", &format!("/hold?{index}"))]).await;
+        client.send(&[reset_frame(stream), get_frame(stream + 2, "a.example", "/x")]).await;
+        assert_eq!(client.until(HEADERS).await.map(|headers| headers.stream), Some(stream + 2));
+    }
+}
+
 //= RFC 9113 section 6.8: a graceful shutdown
 #[tokio::test]
 async fn a_drain_says_goaway_and_finishes_what_is_on_its_way() {
