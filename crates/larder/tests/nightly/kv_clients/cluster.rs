@@ -58,43 +58,6 @@ impl LarderCluster {
     }
 }
 
-/// `larder-bench resp --cluster`, built next to Larder (`cargo build --package larder-bench`), finds all
-/// instances through one of them, and each key is on the node of its slot.
-#[test]
-fn bench_finds_all_instances_and_spreads_its_load() {
-    let cluster = LarderCluster::start();
-    let addresses = cluster.addresses();
-    let bench = Path::new(LARDER).with_file_name("larder-bench").display().to_string();
-    for workload in ["set", "get", "workflow"] {
-        let arguments = format!(
-            "resp {} --cluster --workload {workload} --keys 3000 --in-turn -n 3000 -c 4 --pipeline 20 --quiet --json -",
-            addresses[1]
-        );
-        let output = run(&bench, arguments.split_whitespace()).succeeded();
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let told = &report["runs"][0];
-        assert_eq!(told["requests"], 3000, "{told}");
-        let outcomes: Vec<&str> = told["outcomes"]
-            .as_array()
-            .expect("outcomes")
-            .iter()
-            .filter_map(|one| one["name"].as_str())
-            .collect();
-        let expected: &[&str] = match workload {
-            "set" => &["ok"],
-            "get" => &["value"],
-            _ => &["nil", "ok", "value"],
-        };
-        assert_eq!(outcomes, expected, "no reply was MOVED, and no key is missing");
-    }
-    let keys: Vec<u32> = addresses
-        .iter()
-        .map(|address| ask(*address, "DBSIZE").trim().trim_start_matches(':').parse().expect("a number"))
-        .collect();
-    assert_eq!(keys.iter().sum::<u32>(), 3000, "{keys:?}");
-    assert!(keys.iter().all(|keys| (800..1200).contains(keys)), "{keys:?}");
-}
-
 fn of_redis(cluster: &RedisCluster) -> Vec<SocketAddr> {
     cluster.nodes().iter().map(testkit::Redis::address).collect()
 }
