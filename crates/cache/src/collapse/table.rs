@@ -140,7 +140,9 @@ impl FetchTable {
 
     /// Gives turns to waiters of a crowd that may forward alongside the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
-        drop(self.hand_on_in(&mut self.shards.of(crowd.primary()).lock(), crowd));
+        // The shard is locked until the end of this statement; a turn that is dropped locks it again.
+        let undelivered = self.hand_on_in(&mut self.shards.of(crowd.primary()).lock(), crowd);
+        drop(undelivered);
     }
 
     /// Gives out turns. Returns the turns of waiters that have just left: the caller drops them after unlocking the shard, which gives them
