@@ -19,7 +19,7 @@ pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules
 /// The party that allowed sharing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
-    /// The origin server, whose permission holds under all rules.
+    /// The origin server. Its permission doesn't depend on the configuration.
     Origin,
     /// The operator, whose permission may end with a reload.
     Operator,

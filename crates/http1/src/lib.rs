@@ -54,7 +54,7 @@
 //! let limits = Limits::default();
 //! let buf = b"POST /a?b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
 //! let mut lines = [EMPTY_LINE; 100];
-//! let head = HeadScanner::default().parse(buf, &limits, &mut lines)?.expect("all of it is here");
+//! let head = HeadScanner::default().parse(buf, &limits, &mut lines)?.expect("a complete head");
 //! assert_eq!((head.path_and_query, head.framing), ("/a?b", Framing::Chunked));
 //!
 //! let mut rest = &buf[head.bytes..];
@@ -64,7 +64,7 @@
 //!     let decoded = body.decode(rest)?;
 //!     match &decoded {
 //!         Decoded::Data(range) => data.extend_from_slice(&rest[range.clone()]),
-//!         Decoded::NeedMore { .. } => unreachable!("all of it is here"),
+//!         Decoded::NeedMore { .. } => unreachable!("the body is complete"),
 //!         Decoded::End { .. } => break,
 //!     }
 //!     rest = &rest[decoded.consumed()..];

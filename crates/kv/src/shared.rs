@@ -725,7 +725,7 @@ const SLOW_LOG_BYTES_MAX: usize = 16 << 20;
 const HTTP_WARNED_EVERY_MS: u64 = 60_000;
 /// Tracked keys dropped in one tick after the limit was lowered. Each causes an invalidation message.
 const FORGOTTEN_AT_ONCE: usize = 10_000;
-/// Time limit for a command to evict for its reply.
+/// Maximum time for which a command evicts keys to make room for its reply.
 const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
 /// Growth of all buffers at which keys are evicted immediately. Smaller growth waits for the next tick or the
 /// next write.

@@ -1,7 +1,7 @@
 //! A timer of a connection, which is moved instead of recreated.
 //!
-//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more than parsing the request, so
-//! the registered timer stays and only the deadline moves: if the timer fires early, it is registered again for the remaining time.
+//! A keep-alive connection sets a new deadline for every request. Registering a timer each time would cost more than parsing the request.
+//! So the timer stays, and only the deadline moves. A timer that fires early is registered again for the remaining time.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -374,7 +374,8 @@ impl Traits {
     }
 
     /// Returns the traits for a reply that is sent before the content of its request, without a 100. The connection ends if the content
-    /// is long, if it exceeds the limit, or if the client expects a 100 and may or may not send the content.
+    /// exceeds the limit or is too long to be read and discarded, and also if the client expects a 100: whether it sends the content then
+    /// is unknown.
     //= RFC 9110 section 10.1.1: Expect
     fn before_content(self, body_bytes_max: u64) -> Self {
         let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);

@@ -422,7 +422,7 @@ section! {
 }
 
 section! {
-    /// Paths that match: exactly one of these keys.
+    /// Paths to which the rule applies. Set exactly one of these keys.
     pub(super) PATTERN = "site.rule.path";
     /// The path equals this text.
     exact = Text("path that starts with `/`").absent("not compared"),
