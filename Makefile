@@ -1,9 +1,9 @@
-# The commands of the repository. Each is one line here; what needs more is in scripts/ or xtask/.
+# The commands of the repository. Each target is one line; longer programs are in scripts/ or xtask/.
 
 SHELL := bash
 .DEFAULT_GOAL := help
 
-# Of make profile: get or set, and commands at once.
+# For make profile: the command (get or set), and the number of commands that are sent together.
 WORKLOAD ?= get
 PIPELINE ?= 100
 
@@ -97,8 +97,8 @@ profile: ## where kv spends its time (perf) and instructions (callgrind): make p
 	@scripts/install-dependencies --nightly
 	@scripts/profile $(WORKLOAD) $(PIPELINE)
 
-# What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
-# The Node.js package has a comparison of its own: make compare WHAT=undici CACHES="memory redis-tracking"
+# Rows, rounds and seconds: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path The
+# Node.js package has a comparison of its own: make compare WHAT=undici CACHES="memory redis-tracking"
 compare: SECONDS_EACH = $(if $(filter undici,$(WHAT)),30,3)
 compare: ## Larder and its peers side by side; WHAT=hit and others, see compare/README.md
 	@scripts/install-dependencies $(if $(filter undici,$(WHAT)),,--compare)

@@ -1,7 +1,7 @@
 //! Measurement turns that other processes don't disturb.
 //!
-//! On a machine with other work, a core may be busy with other processes during a turn, and the caches full of their data. The
-//! result then says less about the server than about its neighbours.
+//! On a machine with other work, a core may be busy with other processes during a turn, and the caches full of their data. The result then
+//! depends more on the other processes than on the server.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ const TRIES: u32 = 3;
 /// the turn.
 ///
 /// # Errors
-/// Returns the errors of the turn, and one if a process ended during it.
+/// Returns the errors of `make`, and an error if a measured process ended during the turn.
 pub(crate) fn turn<T>(
     probe: &ServerProbe,
     mut make: impl FnMut() -> anyhow::Result<T>,

@@ -1,4 +1,4 @@
-//! The chart of the front page.
+//! The chart of the README: CPU time per request of a hit, per server.
 
 use bench::peers::Peer;
 

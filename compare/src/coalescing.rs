@@ -119,7 +119,7 @@ fn expiries(origin: &Origin, server: &Server) -> anyhow::Result<(Vec<f64>, u64)>
     Ok((vec![mean, most, groups.len() as f64], load::errors(&run)))
 }
 
-/// Sizes of the groups of requests, by the time between them.
+/// Groups requests whose times are less than [`SAME_EXPIRY`] apart, and returns the size of each group.
 fn groups(arrivals: &[Instant]) -> Vec<usize> {
     let mut groups: Vec<usize> = Vec::new();
     let mut last: Option<Instant> = None;

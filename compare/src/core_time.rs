@@ -19,7 +19,7 @@ const WARM_UP_SECONDS: f64 = 1.0;
 /// Maximum number of responses from the origin during a row of hits, such as validations.
 const STRAY_REQUESTS_MAX: u64 = 10;
 
-/// From this size on, the bytes determine the cost, rather than the request.
+/// From this body size on, copying the body costs more than handling the request.
 const LARGE_BYTES: usize = 10 << 10;
 
 /// A server and its load in this row.
@@ -30,7 +30,7 @@ struct Entrant<'a> {
     body_bytes: usize,
 }
 
-/// Measures the row with those of its peers that could be started.
+/// Measures the row with every peer that could be started.
 ///
 /// # Errors
 /// Returns an error if a server doesn't behave as the row requires, or the generator fails.

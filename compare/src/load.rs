@@ -32,7 +32,7 @@ const CONCURRENCY: usize = 64;
 /// Streams on each of the 16 HTTP/2 connections.
 const HTTP2_STREAMS: usize = 4;
 
-/// A closed loop of GET requests for each path in turn, for some seconds, that expects status 200. Callers then change its fields.
+/// Returns a closed loop that requests each path in turn with GET, and expects status 200. Callers can change its fields.
 ///
 /// # Errors
 /// Returns an error if a path is invalid.

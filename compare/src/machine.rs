@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The facts needed to judge the figures.
+/// Date, commit, hardware and software of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) date: String,
@@ -38,7 +38,7 @@ impl Machine {
 fn commit(repository: &Path) -> String {
     let folder = repository.display().to_string();
     let commit = printed("git", &["-C", &folder, "rev-parse", "--short=12", "HEAD"]);
-    // The comparison itself writes the results, which don't affect the measurements.
+    // Ignores changes in `compare/results`: the comparison itself writes them, and they don't affect the measurements.
     let status = ["-C", &folder, "status", "--porcelain", "--", ".", ":!compare/results"];
     let changes = printed("git", &status);
     if changes.is_empty() { commit } else { format!("{commit}+") }

@@ -27,7 +27,7 @@ pub(crate) struct Origin {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// Arrival times of requests for `/hot`. They are few, since only requests that a cache forwards arrive.
+    /// Arrival times of requests for `/hot`. The list stays short, because caches forward few requests.
     hot: Mutex<Vec<Instant>>,
 }
 
@@ -52,7 +52,7 @@ impl Origin {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let seen = Arc::clone(&shared);
-                // Servers that exit close their connections.
+                // The thread ends when the server exits and its connection closes.
                 thread::spawn(move || answer_all(stream, &seen).ok());
             }
         });

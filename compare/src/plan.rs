@@ -65,7 +65,7 @@ pub(crate) struct CoreTime {
     pub(crate) answered_by: AnsweredBy,
     /// Whether Larder's plain hit is also measured, as the reference of a budget.
     pub(crate) beside_plain_hit: bool,
-    /// Shaping of the row. Each server is also measured without it.
+    /// Shaping of the row. The row also measures each server without shaping.
     pub(crate) shaping: Shaping,
 }
 
@@ -79,9 +79,9 @@ pub(crate) enum AnsweredBy {
 /// The design's limit for Larder's first figure in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Limit {
-    /// At most this multiple of the reference's figure.
+    /// Larder's figure is at most this multiple of the reference's figure.
     Times(f64, Reference),
-    /// At most this value, in the unit of the measure.
+    /// Larder's figure is at most this value, in the unit of the measure.
     AtMost(f64),
 }
 
@@ -126,7 +126,7 @@ impl What {
         }
     }
 
-    /// Returns whether this is a row of the kv server. Those are the last rows.
+    /// Returns whether this is a row of the kv server. Rows of the kv server are the last variants.
     pub(crate) fn is_kv(self) -> bool {
         self >= Self::Kv
     }
@@ -152,9 +152,9 @@ impl What {
             }
             // The other servers allocate all of their memory at the start, or keep bodies in files.
             Self::Overhead => &[Larder, Varnish],
-            // HAProxy leaves it to the origin to send 100 (Continue).
+            // Leaves out HAProxy, which doesn't send 100 (Continue) itself but waits for the origin's.
             Self::Upload => &[Larder, NginxProxyCache],
-            // HAProxy doesn't collapse requests.
+            // Leaves out HAProxy, which doesn't collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
             _ => &[],
         }
@@ -231,9 +231,9 @@ impl What {
             Self::OpenLoop => vec![Times(1.0, Reference::BestPeer)],
             Self::Memory if title.contains("HTTP/1.1") => vec![AtMost(8.0)],
             Self::Memory if title.contains("HTTP/2") => vec![AtMost(28.0)],
-            // The cost of TLS is only reported.
+            // Memory over TLS has no budget.
             Self::Memory => Vec::new(),
-            // The costs of these are only reported.
+            // These rows have no budget.
             Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
             Self::Overhead => vec![AtMost(600.0)],
             Self::Waiters => vec![AtMost(100.0)],

@@ -15,7 +15,7 @@ use crate::statistics::Summary;
 pub(crate) struct Row {
     pub(crate) what: What,
     pub(crate) title: String,
-    /// Name and unit of each figure. Budgets refer to the first unless they name another.
+    /// Name and unit of each figure. A budget refers to the first figure unless it names another one.
     pub(crate) measures: Vec<Measure>,
     pub(crate) series: Vec<Series>,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Subject {
     /// The same server without the feature of the row.
     Without(Peer),
     Store(Store),
-    /// Larder kv with few keys, compared with many.
+    /// Larder kv with few keys, measured next to Larder kv with many keys.
     HotKeys,
 }
 
@@ -76,7 +76,7 @@ impl Row {
         self.series.iter().find(|series| series.subject == subject)
     }
 
-    /// The series that the others are compared with: Larder, or the part of it that is measured here.
+    /// The series that all others are compared with: Larder's own.
     pub(crate) fn own(&self) -> Option<&Series> {
         let is_own = |subject| match subject {
             Subject::Peer(peer) => peer == Peer::Larder,
@@ -108,7 +108,7 @@ fn summaries(rounds: &[Vec<f64>]) -> Vec<Summary> {
 }
 
 impl Subject {
-    /// The command that prints its version. `None` if its version is reported elsewhere.
+    /// The command that prints the version of the server. `None` if the report of another subject has the version.
     pub(crate) fn version(self, larder: &Path) -> Option<Command> {
         let (program, argument) = match self {
             // The null server is a thread of this program.

@@ -17,7 +17,7 @@ pub(crate) const SERVER_CORE: usize = 0;
 /// The core of the load generator, the origin and this program.
 pub(crate) const CLIENT_CORE: usize = 1;
 
-/// Everything that a row needs.
+/// The origin and the files that all servers of a row share.
 pub(crate) struct Theatre {
     pub(crate) origin: Origin,
     stage: Stage,
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     _running: Running,
 }
 
-/// How the server runs.
+/// The process or thread of a server.
 enum Running {
     #[expect(dead_code, reason = "held to keep the process running")]
     Process(PeerServer),
@@ -76,7 +76,7 @@ impl Theatre {
         Ok(Server { peer, addresses, pid, _running: Running::Process(server) })
     }
 
-    /// Starts those of `wanted` that are installed, and prints why the others don't start.
+    /// Starts every installed server of `wanted`, and prints why the others don't start.
     pub(crate) fn start_all(&self, wanted: &[Peer], shaping: Shaping) -> Vec<Server> {
         let mut servers = Vec::new();
         for peer in wanted {
@@ -151,8 +151,7 @@ fn start_null() -> anyhow::Result<Server> {
     thread::Builder::new().name("null".to_owned()).spawn(move || {
         let mut cores = CpuSet::new();
         cores.set(SERVER_CORE);
-        // On another core, it would compete with the generator and be missing from the core time, so it must not serve
-        // there.
+        // The server must not run on another core: it would compete with the generator there, and the core time would not include it.
         if sched_setaffinity(None, &cores).is_ok() {
             server.serve().ok();
         }
@@ -168,7 +167,7 @@ const PRIMING_REQUESTS_MAX: usize = 20;
 mod tests {
     use super::*;
 
-    /// The peers that scripts/install-dependencies installs for tests. Each comparison checks the others.
+    /// Tests the peers that scripts/install-dependencies installs for tests. The comparison itself checks all other peers.
     #[test]
     fn peers_answer_the_origins_bytes_without_the_origin() {
         let mut cases: Vec<(Peer, Shaping, &[&str])> = vec![
@@ -180,7 +179,7 @@ mod tests {
             cases.extend([Shaping::Rules, Shaping::Limit].map(|shaping| (peer, shaping, &["/small"][..])));
             cases.push((peer, Shaping::Gzip, &["/text"]));
         }
-        // None of the peers is Larder.
+        // No case starts Larder, so the path of its binary doesn't matter.
         let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
         for (peer, shaping, paths) in cases {
             let server = theatre.start(peer, shaping).expect("it is installed");

@@ -15,7 +15,7 @@ use crate::row::{Row, Subject};
 use crate::stage::{SERVER_CORE, Server, Theatre};
 
 const PIECE_BYTES: usize = 1 << 20;
-/// Pieces of an upload, each of 1 MiB.
+/// Number of pieces in an upload.
 const PIECES: usize = 64;
 
 /// # Errors
@@ -49,8 +49,8 @@ fn turn(server: &Server, effort: Effort) -> anyhow::Result<Vec<f64>> {
     Ok(vec![spent / mib, mib / seconds])
 }
 
-/// Sends an upload. The head arrives alone, as from curl and load balancers, so a server must not choose the
-/// size of its next reads by it.
+/// Sends an upload. The head is written alone, as curl and load balancers do. A server that sizes its next reads by the length of the head
+/// is therefore slow.
 fn upload(address: SocketAddr) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     let mut answers = BufReader::new(stream.try_clone()?);

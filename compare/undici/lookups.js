@@ -1,5 +1,5 @@
-// Measures LOOKUPS look-ups that query the store, one after another, for entries with VARIANTS responses each, among UNRELATED_KEYS other
-// keys. Reports milliseconds.
+// Measures LOOKUPS look-ups, one after another, that each query the store. Each entry has VARIANTS responses, and the store has
+// UNRELATED_KEYS other keys. Reports milliseconds.
 
 import { Redis } from 'iovalkey'
 import { CACHES } from './caches.js'

@@ -1,4 +1,4 @@
-// Runs all measurements. README.md describes them and their variables.
+// Runs all measurements. README.md describes the measurements and their variables.
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-// Measures the memory of ENTRIES entries in a process that has looked up each of them once. Bodies have 3.5 kB. If processes share the
+// Measures the memory of ENTRIES entries in a process that has looked up each of them once. Each body has 3.5 kB. If processes share the
 // cache, another store has written the entries. Reports bytes.
 
 import { CACHES, needsRedis } from './caches.js'

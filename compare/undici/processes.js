@@ -1,4 +1,5 @@
-// Processes for measurements. Their requirements are checked first; they run on loopback, and are ended by process id, even after an error or Ctrl-C.
+// Starts and ends the processes of the measurements. Checks their requirements first. They listen on loopback, and end by process id, even
+// after an error or Ctrl-C.
 
 import { execFileSync, fork, spawn } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'

@@ -1,5 +1,5 @@
 // The server under test: an HTTP server that requests everything from BACKEND_URL with undici, through the cache in CACHE_TYPE. It listens
-// on PROXY_PORT, and its store is at REDIS_PORT. A parent process may request its CPU time, and purges.
+// on PROXY_PORT, and its store is at REDIS_PORT. A parent process can ask it over IPC for its CPU time, and to purge.
 
 import { createServer } from 'node:http'
 import { request } from 'undici'

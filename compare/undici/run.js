@@ -1,5 +1,5 @@
-// `make compare WHAT=undici`: installs and builds whatever is missing, measures, and prints the page. RESULTS is a folder to write it to, and PAGE a file that
-// shows a part of it between two marker comments.
+// `make compare WHAT=undici`: installs and builds whatever is missing, measures, and prints the page. RESULTS is a folder that gets the
+// page, and PAGE a file that contains a part of the page between two marker comments.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { main, prepare } from './processes.js'

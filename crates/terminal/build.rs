@@ -1,4 +1,4 @@
-//! Passes the version to the binary: that of the tag or of the package, and the commit, if the build knows it.
+//! Passes the version (of the tag or of the package) and the commit, if known, to the binary.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-env-changed=LARDER_COMMIT");
     let profile = std::env::var("PROFILE").unwrap_or_default();
-    // A debug build names no commit: it would have to be recompiled after each commit, and all tests with it, or would
-    // name an old one.
+    // A debug build has no commit: otherwise, each commit would require a rebuild, of all tests too, or leave an old
+    // commit in the binary.
     let (tag, head) = if profile == "debug" { (None, None) } else { named_by_git() };
     let version = tag.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
     let commit = std::env::var("LARDER_COMMIT").ok().or(head).unwrap_or_default();

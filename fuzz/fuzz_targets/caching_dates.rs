@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 const YEAR_0_SECONDS: i64 = -62_167_219_200;
 const YEAR_9999_END_SECONDS: i64 = 253_402_300_799;
 
-/// Range of two-digit years on either side: fifty years, with the rest of the first and the last year.
+/// Maximum distance of a two-digit year from now: fifty years, and parts of the first and the last year.
 const CENTURY_SIDE_MS: i64 = 51 * 366 * 86_400_000;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Parses any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit: a client's text doesn't change the element
-//! that a proxy appends to it, and parsed hops round-trip: written out again, they parse to the same hops.
+//! Parses any bytes as `Forwarded` and as `X-Forwarded-For`, with a limit. A client's text doesn't change the element
+//! that a proxy appends to it. Parsed hops round-trip: written out again, they parse to the same hops.
 
 #![no_main]
 
@@ -47,8 +47,8 @@ fn element(source: Source, node: &Node) -> Vec<u8> {
     text
 }
 
-/// Checks that a proxy's element after the claims, in the same line or in a separate one, is the nearest, and that
-/// the claims are parsed as they are without it.
+/// Checks that a proxy's element after a client's claims, in the same line or a separate one, is the nearest hop, and
+/// that it doesn't change how the claims are parsed.
 fn check_behind(source: Source, claims: &[u8], alone: &[Node]) {
     let proxy = Node::parse(PROXY.as_bytes()).expect("it is an address");
     let text = element(source, &proxy);

@@ -1,5 +1,5 @@
-//! Compares the keys of any two lists of parts under any rules: they are equal exactly if the lists are in a simple
-//! model, which compares part by part.
+//! Compares the keys of any two lists of parts under any rules: two keys are equal exactly if a simple model, which
+//! compares part by part, finds the lists equal.
 
 #![no_main]
 

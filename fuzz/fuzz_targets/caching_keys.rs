@@ -1,4 +1,4 @@
-//! Compares the keys of any two targets: they are equal exactly if the targets are. Sorted and reduced
+//! Compares the keys of any two targets: the keys are equal exactly if the targets are equivalent. Sorted and reduced
 //! keys never panic.
 
 #![no_main]

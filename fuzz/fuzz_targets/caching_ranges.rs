@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Some((head, value)) = bytes.split_first_chunk::<9>() else { return };
     let [scale, length @ ..] = *head;
-    // In short bodies ranges overlap and reach the end.
+    // Short bodies are likely, so that ranges overlap and reach the end.
     let complete_bytes = u64::from_le_bytes(length) >> (scale % 64);
     let Some(specs) = range::parse(value) else { return };
     check_specs(&specs);

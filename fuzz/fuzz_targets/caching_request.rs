@@ -1,5 +1,5 @@
-//! Evaluates any header section as a request for a stored response: directives, preconditions, ranges, nominated
-//! fields.
+//! Evaluates any header section as a request for a stored response, with its directives, preconditions, ranges and
+//! nominated fields.
 
 #![no_main]
 

@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (stored, not_modified) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
     let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
-    // `Cache-Control` is ignored if there is a targeted field, and no-store if there is must-understand.
+    // A targeted field would replace `Cache-Control`, and must-understand makes the cache ignore no-store.
     let rules = Rules { targeted_fields: Box::default(), ..Rules::default() };
     let request = RequestFacts::parse("GET", &[]);
     let facts = ResponseFacts::parse(200, &stored, times, &rules);

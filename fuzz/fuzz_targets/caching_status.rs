@@ -97,7 +97,7 @@ fn printable(text: &[u8]) -> Vec<u8> {
 }
 
 impl Member {
-    /// Returns `None` if it is not an item with parameters of RFC 9651 section 3.3.
+    /// Returns `None` if the text is not an item with parameters (RFC 9651 section 3.3).
     fn read(text: &[u8]) -> Option<Self> {
         let mut rest = text;
         let name = read_text(&mut rest)?;

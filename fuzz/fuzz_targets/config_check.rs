@@ -11,7 +11,7 @@ mod certificate;
 #[expect(unused_imports, reason = "names for the rest of the binary")]
 mod config;
 
-/// Stands in for the binary's module of this name, which the configuration uses.
+/// Replaces the binary's module `tier`, which the configuration uses.
 mod tier {
     pub(crate) fn of_machine() -> String {
         "fuzzed:1".to_owned()
@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 use config::{Input, Overrides, Severity};
 use libfuzzer_sys::fuzz_target;
 
-/// One file per process, so that several can run in parallel.
+/// Each process has its own file, so that several processes can run in parallel.
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = std::env::temp_dir().join(format!("larder-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");

@@ -36,7 +36,7 @@ struct Entry {
 }
 
 impl fmt::Debug for Entry {
-    /// The format is short, because all bytes of a value are equal.
+    /// Writes the length and the first byte of the value, because all its bytes are equal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {:?}, {:?}", self.value.len(), self.value.first(), self.expires_at_ms)
     }
@@ -48,7 +48,7 @@ struct Beside {
     engine: Engine,
     model: BTreeMap<Name, Entry>,
     now_ms: u64,
-    /// Memory of the empty engine.
+    /// Memory that the empty engine uses.
     empty_bytes: u64,
 }
 
@@ -103,7 +103,7 @@ impl Beside {
                 let _ = self.engine.with_room(&key, self.now_ms, write);
                 self.engine.make_up(self.now_ms);
             }
-            // At least the memory of the first tables.
+            // The limit leaves room for the initial tables.
             _ => self.engine.set_bytes_max((1 << 20) + (u64::from(a) << 16)),
         }
         self.follow_removals();
@@ -144,7 +144,7 @@ impl Beside {
             let value = Arc::new(entry.value.clone());
             self.engine.lock(&key).set_stored(self.engine.pack(value), expiry, self.now_ms)
         };
-        // The engine evicts before the operation.
+        // The engine has evicted these keys before it set the value.
         self.follow_removals();
         if set.is_ok() {
             self.model.insert(name, entry);
@@ -174,7 +174,7 @@ impl Beside {
         let key = self.engine.key(name.0, &name.1);
         let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
         assert_eq!(was_there, Ok(is_known), "it needs no room");
-        // A later eviction to the limit may remove this key.
+        // An eviction after the change may remove this key.
         self.follow_removals();
         if let Some(entry) = self.model.get_mut(&name) {
             entry.expires_at_ms = expires_at_ms;
@@ -196,7 +196,7 @@ impl Beside {
         let mut bytes = Vec::new();
         self.engine.export(1, self.now_ms, &|| 0, &mut bytes).expect("a vector takes all");
         let saved = Arc::new(Saved::open(bytes).expect("it was written whole"));
-        // The limit has room for all keys, so that none is evicted while loading.
+        // This limit leaves room for all keys, so that none is evicted while loading.
         let settings = Settings { bytes_max: 64 << 20, ..self.settings };
         let restored = Engine::restored(&settings, &saved, self.now_ms);
         for (name, entry) in &self.model {

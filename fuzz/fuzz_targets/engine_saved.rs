@@ -51,15 +51,16 @@ static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// Changes bytes of a file. Three bytes of the input are a place and the new byte: even places are near the beginning
-/// of the first shard, which contains lengths, and odd places are anywhere.
+/// Changes bytes of a file. Three bytes of the input are a number, which selects the offset, and the new byte. Even
+/// numbers select an offset near the beginning of the first shard, which contains lengths; odd numbers select any
+/// offset.
 fn changed(input: &[u8]) -> Vec<u8> {
     let mut bytes = SAMPLE.clone();
     for &[low, high, value] in input.as_chunks::<3>().0 {
         let number = usize::from(u16::from_le_bytes([low, high]));
         let at = if number % 2 == 0 { number / 2 % 2048 } else { number / 2 * 7919 };
         let length = bytes.len();
-        // Some places count from the end, near the table and the trailer.
+        // Some offsets count from the end, where the table and the trailer are.
         let at = if number & 2 == 0 { at % length } else { length - 1 - at % length };
         bytes[at] = value;
     }
@@ -78,7 +79,7 @@ fn exercise(engine: &Engine) {
     engine.shards().for_each(|mut shard| {
         shard.expire(usize::MAX, NOW_MS + 10);
     });
-    // At least the memory of the first tables.
+    // The limit leaves room for the initial tables.
     engine.set_bytes_max(1 << 20);
     let key = engine.key(Database::default(), b"another");
     let _ = engine.lock(&key).set(&[1; 900], Expiry::Never, NOW_MS);

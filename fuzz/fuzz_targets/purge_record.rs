@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
 fn check(bytes: &[u8]) {
     if let Ok(record) = PurgeRecord::decode(bytes) {
         assert_eq!(record.encode().as_deref(), Ok(bytes));
-        // These texts are for people.
+        // Texts for users are never empty.
         assert!(!record.what.to_string().is_empty() && !record.what.form().is_empty());
     }
 }

@@ -38,7 +38,7 @@ fn key_of(bytes: &[u8]) -> &[u8] {
     bytes.get(14..14 + usize::from(u16::from_le_bytes([low, high]))).unwrap_or_default()
 }
 
-/// Returns whether the bytes have a tag. A reader without the secret accepts it, but can't write it.
+/// Returns whether the bytes have a tag. A process without the secret accepts a tagged record, but can't write one.
 fn has_tag(bytes: &[u8]) -> bool {
     bytes[5] & 1 != 0
 }

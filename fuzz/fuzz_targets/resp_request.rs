@@ -85,7 +85,7 @@ impl Apart {
         Ok(())
     }
 
-    /// Takes the first request; returns whether there is one.
+    /// Removes the first complete request from the input; returns whether there was one.
     fn take_request(&mut self) -> Result<bool, DecodeError> {
         let apart = self.argument.as_ref().map_or(0, |(_, argument)| argument.len());
         match self.scanner.scan(&self.unread) {

@@ -1,5 +1,5 @@
 // `npm run build`: builds the package in `dist` or the named folder. The compiler writes CommonJS, which all versions of Node.js can load, and this script
-// wraps it in ES modules. So there is only one copy of the code and its types, however it is loaded.
+// wraps it in ES modules. So there is only one copy of the code and its types, whether it is loaded with `import` or `require`.
 
 import { execFileSync } from 'node:child_process'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,7 +24,7 @@ function namesIn(module) {
 
 rmSync(out, { recursive: true, force: true })
 execFileSync(`${root}node_modules/.bin/tsc`, ['-p', 'tsconfig.build.json', '--outDir', out], { cwd: root, stdio: 'inherit' })
-// TypeScript before 7 accepts no alias of a name that is exported as a type. In declarations, the word `type` makes no difference.
+// TypeScript before 7 accepts no alias for a name that is exported with `type`. In declarations, the word `type` makes no difference.
 const declarations = `${out}/index.d.ts`
 writeFileSync(declarations, readFileSync(declarations, 'utf8').replace(/^export type \{/gm, 'export {').replace(/([{,]) type /g, '$1 '))
 write('package.json', ['{ "type": "commonjs" }'])

@@ -11,7 +11,7 @@ use crate::tool::execute;
 
 const PAGES: &str = "docs/reference";
 
-/// Generates the pages of the repository at `root`; returns lines for people.
+/// Generates the pages of the repository at `root`; returns lines to print.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `cargo xtask`: tidy, codegen, requirements and vectors, the last two also with `--check`, and the commands for
+//! `cargo xtask`: tidy, codegen, requirements and vectors (the last two also with `--check`), and the commands for
 //! releases.
 
 use std::io::Write;

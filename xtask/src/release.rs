@@ -25,7 +25,7 @@ use binary::{PROGRAMS, Release};
 /// Options of a release.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// A server that is already built, for example a tested one, with the other programs in the same folder. If absent,
+    /// A server that is already built and, for example, tested; the other programs are in the same folder. If absent,
     /// all programs are built.
     pub binary: Option<PathBuf>,
     /// The profile for the build of the server. If absent, training makes one.
@@ -60,7 +60,7 @@ impl Options {
     }
 }
 
-/// Makes all artefacts; returns lines for people.
+/// Makes all artefacts; returns lines to print.
 ///
 /// # Errors
 ///
@@ -100,8 +100,8 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     Ok(files.iter().chain([&sums]).map(|name| format!("release: {}", out.join(name).display())).collect())
 }
 
-/// Packs the installation in one folder, to be unpacked anywhere. Reproducible from the same commit, compiler and
-/// profile.
+/// Packs the installation as an archive with one top-level folder. The archive is reproducible from the same commit,
+/// compiler and profile.
 fn archive(release: &Release, installation: &Path, out: &Path) -> anyhow::Result<String> {
     let folder = installation.file_name().context("it has a name")?.to_string_lossy().into_owned();
     let name = format!("{folder}.tar.gz");

@@ -1,9 +1,9 @@
 //! The requirement page: every requirement of the RFCs on a shared cache, with its code and tests.
 //!
 //! `conformance/requirements` lists the requirements, one file per document. A citation names one of them: in Rust as
-//! `//= RFC 9111 section 4.2.3: current age`, in a case of `conformance` as a string of `cites`. This module joins the
-//! two into `docs/reference/rfc9111.md` and reports mismatches: citations of unknown requirements, and requirements
-//! without code or test.
+//! `//= RFC 9111 section 4.2.3: current age`, in a case of `conformance` as a string of `cites`. This module joins
+//! requirements and citations into `docs/reference/rfc9111.md` and reports mismatches: citations of unknown
+//! requirements, and requirements without code or test.
 
 mod citations;
 mod evidence;
@@ -18,12 +18,12 @@ use anyhow::{Context as _, bail};
 use self::evidence::Evidence;
 use crate::tidy::Problem;
 
-/// Treatment of the page.
+/// Whether to compare or write the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Compare it with the page in the tree.
+    /// Compare the generated page with the one in the tree.
     Check,
-    /// Write it into the tree.
+    /// Write the generated page into the tree.
     Write,
 }
 
@@ -34,13 +34,13 @@ pub struct Report {
     pub page: String,
     /// Citations of unknown requirements, and faults of the lists; sorted, empty if there are none.
     pub problems: Vec<Problem>,
-    /// Requirements without code, test or exception, each as a line for people.
+    /// Requirements without code, test or exception, each as a line to print.
     pub gaps: Vec<String>,
 }
 
 const PAGE: &str = "docs/reference/rfc9111.md";
 
-/// Joins requirements and citations of the repository at `root`; returns lines for people.
+/// Joins requirements and citations of the repository at `root`; returns lines to print.
 ///
 /// # Errors
 ///

@@ -5,16 +5,16 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-/// Treatment of the vectors.
+/// Whether to compare or write the vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
-    /// Compare them with those in the tree.
+    /// Compare the new vectors with those in the tree.
     Check,
-    /// Write them into the tree.
+    /// Write the new vectors into the tree.
     Write,
 }
 
-/// Runs the tests of the vectors; returns lines for people.
+/// Runs the tests of the vectors; returns lines to print.
 ///
 /// # Errors
 ///

@@ -55,7 +55,8 @@ impl Package {
     }
 }
 
-/// Field bug: a fast-forward moves the branch without changing HEAD, and the version was that of the previous commit.
+/// A bug from practice: a fast-forward moves the branch without changing HEAD, so the version was that of the
+/// previous commit.
 #[test]
 fn a_version_follows_the_commit() {
     let package = Package::new();

@@ -24,7 +24,7 @@ fn problems(tree: Tree<'_>) -> Vec<tidy::Problem> {
     let root = tempfile::tempdir().expect("a temporary folder");
     plant(root.path(), "Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n");
     plant(root.path(), ".gitignore", "/target\n/fuzz/corpus\n");
-    // Every folder of crates needs a manifest; a tree that plants its own overwrites this one.
+    // Every folder of crates needs a manifest; a manifest in the planted tree overwrites this one.
     plant_manifest(root.path(), "caching");
     for name in tree.iter().filter_map(|(path, _)| path.strip_prefix("crates/")?.split('/').next()) {
         plant_manifest(root.path(), name);
@@ -115,8 +115,8 @@ fn pure_crates_depend_on_no_clock_or_socket() {
     check_edges(&[("http1", "[dev-dependencies]\nrand = \"0.9\"\n")], &[]);
 }
 
-/// Checks a crate whose room `above` uses `below`, and in which `below/part.rs` has the text `part`, with the listed
-/// floors, for the expected problems.
+/// Checks a crate for the expected problems, with the listed floors. Its room `above` uses `below`, and
+/// `below/part.rs` has the text `part`.
 #[track_caller]
 fn check_floors(part: &str, written: &str, expected: &[&str]) {
     let files = [
@@ -402,8 +402,7 @@ fn problems_read_as_one_line() {
     assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [line]);
 }
 
-/// Checks the lines in `text` at which sentences begin with a riddle, beside a page that uses up the budget of the
-/// tree.
+/// Checks the lines in `text` at which sentences begin with a riddle; another page uses up the budget of the tree.
 fn check_riddles(path: &str, text: &str, expected: &[usize]) {
     let full = "Who waits?\n\n".repeat(20);
     let found = problems(&[("full.md", &full), (path, text)]);

@@ -16,7 +16,7 @@ use crate::row::{Row, Subject};
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 16;
-/// Numbers of keys. The load factor of the tables depends on the number, so a single one would be arbitrary.
+/// The row measures three numbers of keys, because the load factor of a hash table depends on the number.
 const KEYS: [u64; 3] = [3_000_000, 4_000_000, 5_500_000];
 /// Keys that are set before the first measurement, so that pools, buffers and the first segments aren't counted.
 const KEYS_BEFORE: u64 = 10_000;

@@ -1,7 +1,7 @@
 //! `make compare WHAT=kv`: the kv server compared with the null server, Redis and memcached.
 //!
-//! The rows are measured like those of the gateway: one core for the server, the other for the load. All servers of a row run and
-//! take turns. The figure is the time that the server's core was not idle.
+//! The rows are measured like the rows of the gateway: one core for the server, another for the load. All servers of a row run and take
+//! turns. The figure is the time that the server's core was not idle.
 
 mod budgets;
 mod memory;
@@ -32,7 +32,7 @@ pub(crate) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     }
 }
 
-/// The requested rows, and how to measure them.
+/// The rows that the user requested, and the settings to measure them with.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish<'a> {
     pub(crate) larder: &'a Path,

@@ -26,7 +26,7 @@ pub(crate) enum Store {
 /// Memory limit of each server: enough for all keys of a row, so that no key is evicted.
 const MEMORY_MIB: u32 = 4096;
 
-/// A server that is ready. Stopped on drop, and its files are removed.
+/// A server that accepts commands. Dropping it stops the process and removes its files.
 pub(crate) struct Running {
     pub(crate) store: Store,
     pub(crate) address: SocketAddr,
@@ -60,7 +60,7 @@ impl Store {
         (program, "--version")
     }
 
-    /// Starts it with one worker on the server's core. The null server answers with values of `value_bytes`.
+    /// Starts the server with one worker on the server's core. The null server answers with values of `value_bytes`.
     ///
     /// # Errors
     /// Returns an error if the server isn't installed, or doesn't listen.
@@ -80,7 +80,7 @@ impl Store {
             Self::Larder => {
                 (larder, format!("kv --listen {address} --maxmemory {MEMORY_MIB}MiB --workers 1"))
             }
-            // No disk; one thread, as by default.
+            // Redis without disk, with one thread, its default.
             Self::Redis => (
                 Path::new("redis-server"),
                 format!("--bind {host} --port {port} --save --appendonly no --maxmemory {MEMORY_MIB}mb"),
@@ -96,7 +96,7 @@ impl Store {
     }
 }
 
-/// Starts those of `stores` that are installed, and prints why the others don't start.
+/// Starts every installed server of `stores`, and prints why the others don't start.
 pub(crate) fn start_all(larder: &Path, stores: &[Store], value_bytes: usize) -> Vec<Running> {
     let mut running = Vec::new();
     for store in stores {

@@ -15,10 +15,10 @@ use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
 use crate::{Effort, calm};
 
-/// Without memcached, which has a different protocol.
+/// The servers that speak the Redis protocol; memcached doesn't.
 const STORES: [Store; 3] = [Store::Null, Store::Larder, Store::Redis];
 
-/// A test of the tool, and a number of commands that takes about a second.
+/// A test of `redis-benchmark`, and the rate that determines how many commands one second takes.
 struct Case {
     title: &'static str,
     test: &'static str,

@@ -1,4 +1,4 @@
-//! Responses and refusals: all statuses of the API are defined here.
+//! Responses and refusals of the admin API, with their statuses.
 
 use std::fmt::Display;
 

@@ -9,7 +9,7 @@ pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The control of the process by operators.
 pub trait Control: Send + Sync {
-    /// Returns whether new requests are accepted. Called at each probe; must be quick.
+    /// Returns whether the process accepts new requests. Every probe calls this, so it must not block.
     fn readiness(&self) -> Readiness;
 
     /// Purges the selected responses, including all variants and fills in progress. The listener counts
@@ -23,13 +23,13 @@ pub trait Control: Send + Sync {
     /// implementation counts `larder_reloads_total`, because signals cause reloads too.
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>>;
 
-    /// Starts the program again and passes the listening sockets to it. Returns the id of the new process once that
-    /// serves; this process then finishes its requests and exits. On failure, this process continues, and the reason
-    /// is returned. The implementation counts `larder_upgrades_total`, because a signal causes upgrades too.
+    /// Starts the program again and passes the listening sockets to it. Returns the id of the new process once the new process serves. The
+    /// old process then finishes its requests and exits. On failure, returns the reason, and the old process continues. The implementation
+    /// counts `larder_upgrades_total`, because a signal causes upgrades too.
     fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>>;
 }
 
-/// Whether new requests are accepted.
+/// Readiness of the process for new requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// The listeners are not bound yet, or the configuration is not in force.

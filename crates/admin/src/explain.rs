@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::answer::{Refusal, json_object};
 
-/// A [`Question`] as it is sent.
+/// The JSON form of a [`Question`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
@@ -33,11 +33,11 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Question, Refusal
     sent.parse().map_err(|reason| Refusal::RequestInvalid { reason })
 }
 
-/// Fields about the content of a message, which a question doesn't have.
+/// Fields that describe the content of a message. A question has no content.
 const OF_CONTENT: [&str; 3] = ["content-length", "expect", "trailer"];
 
 impl Sent {
-    /// Fails for parts that a request can't have.
+    /// Returns the question, or an error for a part that a request can't have.
     fn parse(&self) -> Result<Question, String> {
         let url: Uri = self.url.parse().map_err(|_| format!("{:?} isn't a URL", self.url))?;
         let method =
@@ -46,10 +46,12 @@ impl Sent {
         for (name, value) in &self.fields {
             let name: HeaderName = name.parse().map_err(|_| format!("{name:?} isn't a field name"))?;
             if hop_by_hop::is_connection_specific(name.as_str()) || OF_CONTENT.contains(&name.as_str()) {
-                return Err(format!("{name} can't be explained: only a request on a connection has it"));
+                return Err(format!(
+                    "{name} can't be explained: an explained request has no connection and no content"
+                ));
             }
             if name == "host" {
-                return Err("host can't be set: it is that of `url`".to_owned());
+                return Err("host can't be set: it is taken from `url`".to_owned());
             }
             let value = HeaderValue::from_str(value).map_err(|_| format!("this isn't a value of {name}"))?;
             fields.append(name, value);

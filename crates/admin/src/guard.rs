@@ -67,7 +67,7 @@ fn check_browser(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     check_host(uri, headers, is_loopback)
 }
 
-/// Checks the one host that the request names.
+/// Accepts a request with exactly one host, if that host is trusted.
 fn check_host(uri: &Uri, headers: &HeaderMap, is_trusted: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {

@@ -15,8 +15,8 @@
 //! | `POST /reload` | load the configuration again |
 //! | `POST /upgrade` | start the program again, and pass the listening sockets to it |
 //!
-//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and [`Admin`], which it turns into. `hyper` serves the
-//! listener: no client traffic passes through it.
+//! Main types: [`AdminConfig`], [`Control`], [`Bound`] (bound listeners), and [`Admin`] (running listeners). `hyper` serves the listener,
+//! which carries no client traffic.
 //!
 //! Access: if a token is configured, every request needs it. Without a token, the listener must be on loopback, and
 //! requests that a browser could be tricked into are refused. The probes listener has no token and only the routes

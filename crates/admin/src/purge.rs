@@ -59,7 +59,7 @@ fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
     }
     let body: Body = json_object(body).map_err(|message| bad(&message))?;
     match &body.tags {
-        // A program that has found no tags must not purge the whole site by its other parameter.
+        // A program whose list of tags is empty must not purge the whole site.
         Some(tags) if tags.is_empty() => {
             Err(bad("`tags` is empty: leave it out to purge regardless of tags"))
         }
@@ -151,7 +151,7 @@ fn unknown(name: &str) -> Refusal {
     ))
 }
 
-/// Plus signs stay: this is the query of RFC 3986, and URLs to purge do contain them.
+/// A plus sign is not decoded to a space: RFC 3986 has no such rule, and URLs to purge contain plus signs.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -48,7 +48,7 @@ pub struct Route {
     pub summary: &'static str,
     /// The parameters. A route with parameters refuses all others.
     pub parameters: &'static [Parameter],
-    /// Statuses and their meanings, in addition to those that every route has.
+    /// Statuses and their meanings, in addition to the statuses of every route.
     pub answers: &'static [(u16, &'static str)],
     pub(crate) action: Action,
 }
@@ -92,7 +92,7 @@ pub static ROUTES: &[Route] = &[
                  \"section\",\"values\":[{\"name\",\"value\",\"section\"}]}]}`",
             ),
             (400, "the body can't be read, or `request_invalid`: invalid request"),
-            (503, "`busy`: too many explanations are under way; try again"),
+            (503, "`busy`: too many explanations are in progress; try again"),
         ],
         action: Action::Explain,
     },
@@ -159,9 +159,9 @@ pub static ROUTES: &[Route] = &[
             ),
             (
                 400,
-                "the parameters can't be read, one is unknown or missing, an invalid URL, or `site_missing`: a tag needs one of these `sites`",
+                "a parameter is unreadable, unknown or missing, the URL is invalid, or `site_missing`: a tag needs one of these `sites`",
             ),
-            (404, "`site_unknown`: no site serves this URL, or has this name; `sites` lists all"),
+            (404, "`site_unknown`: no site has this name or serves this URL; `sites` lists all sites"),
         ],
         action: Action::Purge,
     },
@@ -238,7 +238,7 @@ pub(crate) enum Lookup {
     Unknown,
 }
 
-/// Finds the route on a listener that has the routes of `reach`.
+/// Finds the route of a method and a path among the routes of a listener.
 pub(crate) fn lookup(method: &Method, path: &str, reach: Reach) -> Lookup {
     let here = || {
         let reachable = move |route: &&Route| reach == Reach::Admin || route.reach == Reach::Probes;
@@ -285,8 +285,8 @@ fn write_route(page: &mut String, route: &Route) {
     let _ = writeln!(page, "\n## `{} {}`{probes}\n\n{}", route.method, route.path, route.summary);
     if !route.parameters.is_empty() {
         page.push_str(match route.action {
-            Action::Explain => "\nAs a JSON object in the body.\n",
-            _ => "\nAs a JSON object in the body, or percent-encoded in the query; not both.\n",
+            Action::Explain => "\nParameters are a JSON object in the body.\n",
+            _ => "\nParameters are JSON in the body, or percent-encoded in the query, but not both.\n",
         });
         page.push_str("\n| parameter | values |\n|---|---|\n");
     }

@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 
 use crate::error::AdminError;
 
-/// A bearer token. Its text appears in no output of this type.
+/// A bearer token. Its `Debug` output hides the text.
 #[derive(Clone)]
 pub struct Secret(Box<[u8]>);
 
@@ -30,7 +30,7 @@ impl Secret {
         Ok(Self(token.as_bytes().into()))
     }
 
-    /// Returns whether the text is the token. The time taken reveals at most the length.
+    /// Returns whether the text is the token. The comparison takes constant time for texts of equal length.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.0.ct_eq(text).into()
     }

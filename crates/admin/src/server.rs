@@ -53,8 +53,8 @@ pub struct AdminConfig {
 /// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct AdminLimits {
-    /// Open connections. A further one replaces the one that has been idle longest, or, on the listener for probes, the
-    /// oldest.
+    /// Maximum number of open connections. At the limit, a new connection replaces the one that has been idle longest, or, on the listener
+    /// for probes, the oldest.
     pub connections_max: usize,
     /// Time for a request head, including idle time between requests.
     pub head_timeout_ms: u64,
@@ -90,12 +90,12 @@ pub struct Inherited {
     pub probes_listen: Option<net::TcpListener>,
 }
 
-/// Running listeners. Dropping this leaves them running until the shutdown.
+/// Running listeners. They run until the shutdown, even if this value is dropped.
 #[derive(Debug)]
 pub struct Admin {
     /// The address of the admin listener, with the actual port.
     pub address: SocketAddr,
-    /// The routes that it serves.
+    /// The routes of the admin listener.
     pub reach: Reach,
     /// The address of the probes listener, with the actual port.
     pub probes_address: Option<SocketAddr>,
@@ -202,14 +202,14 @@ impl Bound {
         }
         tokio::spawn(async move {
             shutdown.await;
-            // Receivers notice the end of the channel.
+            // Dropping the sender signals the shutdown to all receivers.
             drop(end);
         });
         Admin { address, reach, probes_address, listening, tasks }
     }
 }
 
-/// Returns the guard of the probes listener. Its routes change nothing, but on loopback web pages must not read them.
+/// Returns the guard of the probes listener. Its routes change nothing, but on loopback, web pages must not read the responses.
 fn probes_guard(address: SocketAddr) -> Guard {
     if address.ip().is_loopback() { Guard::Loopback } else { Guard::Open }
 }
@@ -283,14 +283,14 @@ fn why(refusal: AdminRefusal) -> &'static str {
     }
 }
 
-/// An open connection, as the accept loop sees it.
+/// The state of an open connection that the accept loop needs.
 struct Open {
     task: AbortHandle,
     /// Whether it has an accepted request in progress.
     answering: Arc<AtomicBool>,
 }
 
-/// Makes room for one more: clients that open connections without sending requests must not keep others out.
+/// Closes a connection in favour of a new one, so that clients that open connections without sending requests don't block others.
 fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
     open.retain(|connection| !connection.task.is_finished());
     if open.len() < context.limits.connections_max {
@@ -448,7 +448,7 @@ impl Context {
         if body.is_end_stream() || head.headers.contains_key(EXPECT) {
             return;
         }
-        // The client gets the refusal in any case.
+        // An error doesn't matter: the client gets the refusal in any case.
         let _ = timeout(self.body_timeout(), Limited::new(body, DISCARD_BYTES_MAX).collect()).await;
     }
 

@@ -354,7 +354,7 @@ async fn a_taken_address_is_a_clear_error() {
     running.stop().await;
 }
 
-/// Otherwise, the client couldn't know whether the request was carried out.
+/// Without an answer, the client couldn't know whether the request was carried out.
 #[tokio::test]
 async fn a_request_that_comes_with_the_shutdown_is_answered() {
     let running = start(config()).await;

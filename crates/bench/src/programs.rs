@@ -1,4 +1,4 @@
-//! Locations of programs: those of Larder, which are installed in one directory, and third-party ones.
+//! Locations of programs: Larder's own, which are installed in one directory, and third-party programs.
 
 use std::env;
 use std::ffi::OsString;

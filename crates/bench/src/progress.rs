@@ -33,8 +33,7 @@ struct Recent {
     latency_max_us: u64,
 }
 
-/// Seconds after which a load without a correct response ends: the server has another protocol, or
-/// other responses than expected.
+/// Seconds after which a load without a correct response ends: the server uses another protocol, or sends unexpected responses.
 const HOPELESS_AFTER_S: f64 = 1.0;
 const SHOWN_EACH_S: f64 = 0.5;
 
@@ -51,7 +50,7 @@ impl Progress {
             Style::Quiet => ProgressBar::hidden(),
         };
         let style = ProgressStyle::with_template("{prefix}: {elapsed}, {percent} %{msg}");
-        let style = style.expect("its keys are those of indicatif");
+        let style = style.expect("the template has only keys of indicatif");
         let bar = bar.with_style(style).with_prefix(name.to_owned());
         bar.enable_steady_tick(Duration::from_secs_f64(SHOWN_EACH_S));
         Self { bar, goal }

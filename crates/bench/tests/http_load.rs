@@ -293,7 +293,7 @@ fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     };
     let open = measure(Pace::Open { per_second: 1000.0 });
     assert!(open.latency.max_us >= 95_000, "{:?}", open.latency);
-    // A request is due every millisecond. A hundred of 900 wait, for 50 ms on average.
+    // One request is due every millisecond. The stalls delay a hundred of the 900 requests, for 50 ms on average.
     assert!(open.latency.p99_us >= 60_000, "{:?}", open.latency);
     let closed = measure(Pace::Closed);
     assert!(closed.latency.max_us >= 95_000, "{:?}", closed.latency);

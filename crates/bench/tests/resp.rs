@@ -210,10 +210,10 @@ fn unit_separator_replies_are_verified() {
     }
 }
 
-/// The command, the reply, the numbers of correct and wrong answers, and the name of the outcome.
+/// A case: the command, the reply, the numbers of correct and wrong answers, and the name of the outcome.
 type ReplyCase<'a> = (Workload, &'a [u8], [u64; 2], &'a str);
 
-/// Sends one reply to one request, and returns the request.
+/// Runs a load of one request on a server that sends this reply, checks the result, and returns the request.
 #[track_caller]
 fn check_reply(protocol: Protocol, (workload, reply, expected, outcome): ReplyCase<'_>) -> Vec<u8> {
     let server = Scripted::start(vec![Step::Reply(reply.to_vec())]);
@@ -269,7 +269,7 @@ fn memcached_replies_are_verified() {
 
 #[test]
 fn commands_say_when_keys_expire() {
-    /// Protocol and TTL; the reply, and the beginning and end of the command.
+    /// A case: protocol and TTL; then the reply, and the beginning and the end of the expected command.
     type Case = (Protocol, Option<u32>, [&'static [u8]; 3]);
     let cases: [Case; 3] = [
         (Protocol::Resp2, None, [b"+OK\r\n", b"*3\r\n$3\r\nSET\r\n", b"\r\n"]),

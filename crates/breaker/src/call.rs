@@ -3,11 +3,11 @@
 /// The caller that a call is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// No particular caller: each of these calls counts.
+    /// An unknown caller. Each call of an unknown caller counts.
     Anyone,
     /// One of many callers, by a number that the user of the breaker chooses. All calls of one caller within the window count as one, by
-    /// the latest result, so that no caller opens the breaker for everyone with calls that fail for it alone. Numbers should be hashes
-    /// with a secret: if more than four share a row of the table, the latest four count.
+    /// the latest result, so that no caller opens the breaker for everyone with calls that fail for it alone. Use keyed hashes as numbers,
+    /// because only the latest four callers of each row of the table count.
     Known(u64),
 }
 

@@ -14,7 +14,7 @@ pub struct Breaker {
     settings: Settings,
     window: Window,
     phase: Phase,
-    /// Number of state changes; calls admitted before the last one no longer count.
+    /// Number of state changes. Calls that were admitted before the last change no longer count.
     generation: u64,
     /// Duration of the next open state.
     reset_ms: u64,
@@ -28,7 +28,7 @@ pub enum State {
     Closed,
     /// No call is admitted before this time; the first one afterwards makes the breaker half-open.
     Open {
-        /// Time on the clock of the breaker's user.
+        /// Time in milliseconds, on the clock of the `now_ms` arguments.
         until_ms: u64,
     },
     /// Only a few probes are admitted.
@@ -41,11 +41,11 @@ pub enum State {
 pub struct Permit {
     generation: u64,
     caller: Caller,
-    /// Place of a probe; absent for a call that isn't one.
+    /// Slot of a probe; `None` for a call that isn't a probe.
     place: Option<Held>,
 }
 
-/// Refusal of a call that isn't worth trying now.
+/// Refusal of a call while the service is failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Milliseconds until a retry makes sense; an open breaker admits no call earlier. At least 1.
@@ -85,7 +85,7 @@ impl Breaker {
         Self { settings, window, phase: Phase::Closed, generation: 0, reset_ms, suspects }
     }
 
-    /// Asks to make a call.
+    /// Requests a permit for a call.
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the call must not be made. Refusals are expected.
@@ -93,7 +93,7 @@ impl Breaker {
         self.admit_at(Pace::Own, caller, now_ms)
     }
 
-    /// Asks to make a call whose duration a third party determines. Probes among these calls have an equal number of separate places,
+    /// Requests a permit for a call whose duration a third party determines. Probes of this kind have their own slots, also `probes_max`,
     /// so that slow ones don't keep other calls from being probes.
     ///
     /// # Errors

@@ -8,8 +8,8 @@
 //!   is for calls whose duration a third party determines.
 //! - [`Caller`] names the caller that a call is made for. Only the latest result of a known caller within the window counts. If its
 //!   probe failed, it may be a probe again only `reset_ms` after the open time has ended; other callers go first.
-//! - [`Permit`] is one admitted call, consumed by its report. Dropping it instead reports nothing (the client went away) and frees its
-//!   place.
+//! - [`Permit`] is one admitted call, consumed by its report. Drop it instead to report nothing (the client went away) and to free its
+//!   slot.
 //! - [`Settings`] are checked [`Options`]; each option documents its range and the reason for its default.
 //!
 //! | state | calls | becomes |
@@ -20,9 +20,9 @@
 //!
 //! `crates/breaker/tests/machine.txt` lists every state with every event.
 //!
-//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes, twice [`Options::PROBES_MAX`] places of 16, and 48 KiB from the
-//! first known caller on. In the state Closed, admitting and reporting cost a few comparisons, and a failure adds up the window; only a
-//! probe and the first known caller allocate.
+//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes, twice [`Options::PROBES_MAX`] probe slots of 16 bytes, and 48 KiB
+//! from the first known caller on. In the state Closed, admitting and reporting cost a few comparisons, and a failure adds up the window;
+//! only a probe and the first known caller allocate.
 //!
 //! ```
 //! use breaker::{Breaker, Caller, Effect, Options, Outcome, Settings, State};

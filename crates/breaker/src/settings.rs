@@ -23,8 +23,7 @@ pub struct Options {
     pub requests_min: u32,
     /// Share of failures, in percent, from which the breaker opens, within [`Options::ERROR_PERCENT`].
     ///
-    /// By default 50: a service that fails more often than not costs more than it yields; below that, most calls are still worth a
-    /// try.
+    /// By default 50: above that, most calls fail; below that, most calls are still worth a try.
     pub error_percent: u32,
     /// Duration of the first open state, within [`Options::RESET_MS`].
     ///
@@ -39,14 +38,15 @@ pub struct Options {
     ///
     /// By default 1: only one call at a time meets a service that is still broken, and one that is starting up is not flooded.
     pub probes_max: u32,
-    /// Time for which a probe keeps its place without a report, within [`Options::PROBE_MS_MAX`]. Set it longer than a call may take:
-    /// afterwards another probe may be sent alongside.
+    /// Time for which a probe keeps its slot without a report, within [`Options::PROBE_MS_MAX`]. Set it longer than a call may take,
+    /// because another probe may start afterwards.
     ///
     /// By default 30,000, longer than calls with a time limit take. The option matters only if a permit is never reported or dropped.
     pub probe_ms_max: u64,
     /// Successful probes in a row that close the breaker, within [`Options::SUCCESSES_TO_CLOSE`].
     ///
-    /// By default 3: a service that fails half of the time passes one probe every second time, and three in a row one time in eight.
+    /// By default 3: a service that fails half of the time passes one probe with a probability of one half, and three in a row with one
+    /// eighth.
     pub successes_to_close: u32,
 }
 

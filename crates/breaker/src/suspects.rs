@@ -1,4 +1,4 @@
-//! Callers whose probe failed: it may have failed for them alone, so others go first next time.
+//! Callers whose probe failed. It may have failed for that caller alone, so the next probe is another caller's.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::call::Caller;
 pub(crate) struct Suspects {
     /// Latest callers, oldest first.
     callers: VecDeque<u64>,
-    /// End of their wait.
+    /// Time until which these callers can't be a probe.
     pub(crate) until_ms: u64,
 }
 

@@ -4,39 +4,39 @@ use std::sync::{Arc, Weak};
 
 use crate::settings::Options;
 
-/// Handle of a running probe. Dropping it, by report, drop or panic, frees the place without notifying the breaker.
+/// Handle of a running probe. Dropping it (after a report, or in a panic) frees the slot without notifying the breaker.
 pub(crate) type Held = Arc<()>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// Places of probes whose calls have a pace of their own.
+    /// Slots for probes of [`Pace::Own`].
     places: Places,
-    /// Places of probes whose duration a third party determines.
+    /// Slots for probes whose duration a third party determines.
     places_apart: Places,
     successes: u32,
 }
 
-/// Pace of a call: its own, or that of a third party.
+/// Whether a third party determines the duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Own,
     Foreign,
 }
 
-/// Places of running probes, at most `probes_max`.
+/// Slots of running probes, at most `probes_max`.
 #[derive(Debug, Default)]
 struct Places(Vec<Place>);
 
 #[derive(Debug)]
 struct Place {
     held: Weak<()>,
-    /// Time at which another probe may take the place, reported or not.
+    /// Time from which another probe may take the slot, even without a report.
     until_ms: u64,
 }
 
 impl Trial {
-    /// Takes a place for a probe. The error is the time in milliseconds after which to ask again: until the first place expires, at most
-    /// `reset_ms`.
+    /// Takes a slot for a probe. The error is the number of milliseconds until the next attempt makes sense: until the first slot expires,
+    /// at most `reset_ms`.
     pub(crate) fn take_place(&mut self, pace: Pace, options: &Options, now_ms: u64) -> Result<Held, u64> {
         match pace {
             Pace::Own => self.places.take(options, now_ms),
@@ -44,7 +44,7 @@ impl Trial {
         }
     }
 
-    /// Counts a successful probe. Returns whether it was the last one needed.
+    /// Counts a successful probe. Returns whether the breaker has enough successes to close.
     pub(crate) fn succeeds(&mut self, options: &Options) -> bool {
         self.successes += 1;
         self.successes >= options.successes_to_close

@@ -20,7 +20,7 @@ impl Counts {
     }
 }
 
-/// Seats in which a caller's result may be kept. A new caller takes the first free one, or else the oldest.
+/// Number of seats in which a caller's result may be kept. A new caller takes the first free seat, or else the oldest.
 const ROW: usize = 4;
 
 /// A ring of buckets: the index for a time is its bucket number modulo the length.
@@ -113,7 +113,7 @@ impl Window {
         &mut self.buckets[at as usize]
     }
 
-    /// Empties the buckets after the latest one, up to that of `now_ms`. If time went back, the latest stays.
+    /// Empties the buckets after the latest one, up to the bucket of `now_ms`. If time went back, the latest bucket stays the latest.
     fn forget_until(&mut self, now_ms: u64) {
         let (now, length) = (now_ms / self.bucket_ms, self.buckets.len() as u64);
         let passed = now.saturating_sub(self.latest);

@@ -245,7 +245,7 @@ fn a_known_caller_counts_once() {
         (&[(1, Failure), (2, Failure), (3, Failure), (4, Failure)], opened),
         // Half of four.
         (&[(1, Success), (2, Success), (3, Failure), (4, Failure)], Effect::Counted),
-        // Half of eight, regardless of the other results of one caller.
+        // Half of eight results fail; each caller has one result.
         (
             &[
                 (1, Success),
@@ -274,8 +274,7 @@ fn a_known_caller_counts_once() {
     }
 }
 
-/// Four callers count, whatever their numbers: whether an origin counts as failed must not depend on a hash of
-/// addresses.
+/// Four callers count, whatever their numbers, because the state of the breaker must not depend on a hash of addresses.
 #[test]
 fn callers_that_meet_in_a_place_all_count() {
     let seats = Caller::SEATS as u64;
@@ -289,7 +288,7 @@ fn callers_that_meet_in_a_place_all_count() {
     }
 }
 
-/// Slightly more callers than the highest minimum reach it, with any hash.
+/// Slightly more callers than the highest allowed `requests_min` are enough to reach it, with any hash.
 #[test]
 fn a_thousand_callers_have_seats() {
     for _ in 0..20 {
@@ -318,7 +317,7 @@ fn a_caller_whose_probe_failed_comes_last() {
     let probe = breaker.admit(other, 3_000).expect("the time is over");
     assert_eq!(breaker.admit(one, 3_000).unwrap_err(), Refusal { retry_ms: 1_000 });
     assert_eq!(breaker.report(probe, Success, 3_000), Effect::Counted);
-    // No other caller has arrived.
+    // No other caller requests a probe, so this caller gets one after its wait.
     drop(breaker.admit(one, 4_000).expect("it has waited"));
     let probe = breaker.admit(other, 4_000).expect("a place");
     assert_eq!(breaker.report(probe, Success, 4_000), Effect::Closed);

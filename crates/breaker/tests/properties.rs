@@ -48,7 +48,7 @@ struct Call {
     permit: Permit,
     caller: Caller,
     admitted_ms: u64,
-    /// Number of changes of state so far, including its own.
+    /// Number of changes of state up to the admission, including a change that it caused.
     changes: usize,
     is_probe: bool,
 }
@@ -102,7 +102,7 @@ impl Watched {
         assert_eq!(self.breaker.counts(self.now_ms), self.counts(), "the window is the naive one");
     }
 
-    /// Returns the number of probes that hold a place.
+    /// Returns the number of probes that hold a slot.
     fn probes(&self) -> usize {
         let is_under_way = |call: &&Call| {
             let is_in_time = self.now_ms < call.admitted_ms + self.options.probe_ms_max;

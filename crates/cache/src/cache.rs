@@ -20,17 +20,17 @@ use crate::settings::FileUse;
 /// Cache of one store, shared by all workers: the only way to look up, publish, invalidate, purge and count.
 ///
 /// Records change only in [`Cache::update`], one change per key at a time. [`Cache::fetches`] holds the fetches in progress, and
-/// [`Cache::is_invalidated`] checks for invalidations by anything other than a response's key.
+/// [`Cache::is_invalidated`] checks for invalidations that don't select responses by key: groups, tags and prefixes.
 pub struct Cache {
     /// Memory for records and segments; segments are found by their group alone.
     pub memory: Arc<Memory<CacheEntry>>,
     tier: Arc<dyn RemoteTier>,
-    /// Whether the inputs to decisions about a response are kept with it, for other instances.
+    /// Whether a stored response also keeps the inputs to the decisions about it, because other instances need them.
     pub keeps_inputs: bool,
     pub invalidations: Arc<Invalidations>,
     /// Fetches in progress.
     pub fetches: Arc<FetchTable>,
-    /// Pauses after background validations in vain.
+    /// Pauses after failed background validations.
     pub backoff: RevalidationBackoff,
 }
 
@@ -78,7 +78,8 @@ impl Cache {
         entry.filter(|_| self.keeps_inputs).cloned()
     }
 
-    /// Changes the entry under a key to the result of `decide`, which receives the current entry. Nothing else changes it meanwhile.
+    /// Changes the entry under a key to the result of `decide`, which receives the current entry. No other change of this entry runs at the
+    /// same time.
     pub fn update(
         &self,
         key: &[u8],
@@ -100,9 +101,8 @@ impl Cache {
         });
     }
 
-    /// Invalidates the entry under a key and the fetches for it; `change` returns what remains of the entry. `spared` is a forward that may
-    /// still store its response. Fetches are invalidated first: their responses are delivered, but not stored. Returns the number of
-    /// fetches.
+    /// Invalidates the entry under a key and the fetches for it; `change` returns what remains of the entry. The forward `spared` may still
+    /// store its response. Fetches are invalidated first: their responses are delivered, but not stored. Returns the number of fetches.
     //= RFC 9111 section 4.4: invalidating stored responses
     pub fn invalidate(
         &self,
@@ -115,7 +115,8 @@ impl Cache {
         fetches
     }
 
-    /// Like [`Self::invalidate`], but only for an entry known here. Other entries in the tier are judged by their key.
+    /// Like [`Self::invalidate`], but only for an entry that this process knows. [`Self::is_invalidated`] checks other entries of the tier
+    /// when they are found.
     pub fn invalidate_known(
         &self,
         key: &[u8],
@@ -128,7 +129,7 @@ impl Cache {
         fetches
     }
 
-    /// Removes the tier's record under a key if this process doesn't know it. Part of such a record is no longer in use.
+    /// Removes the tier's record under a key if this process doesn't know the record.
     pub fn remove_unknown(&self, key: &[u8]) {
         self.tier.remove_unknown(key);
     }
@@ -138,26 +139,26 @@ impl Cache {
         self.invalidations.judge(key, head) != Verdict::Current
     }
 
-    /// Returns whether the response counts as never stored.
+    /// Returns whether a purge has removed the response.
     pub fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
         matches!(self.invalidations.judge(key, head), Verdict::Removed(_))
     }
 
-    /// Returns whether the response that a look-up found may still be used stale in place of a failing origin's.
+    /// Returns whether a response that a look-up found may be used stale if the origin fails.
     pub fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
         matches!(self.invalidations.judge(key, head), Verdict::Current | Verdict::Stale(_))
             && !self.invalidations.is_taken_away(look_up)
     }
 
-    /// Creates the body of a new representation, of which nothing is stored yet.
+    /// Creates the empty body of a new representation.
     pub fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
         let body = Segmented::new(group, self.memory.segment_bytes_max(), complete_bytes);
         if self.keeps_inputs { body.followed() } else { body }
     }
 
-    /// Keeps a body without a key of its own: it is a form of a stored response, which holds it and is removed together with it. `None` if
-    /// memory has no room for part of it.
+    /// Stores a body without a key, as another form of a stored response. The body is removed together with that response. `None` if memory
+    /// is full.
     pub fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
         let segments = match body {
             CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Placement::Heap, &data).ok()?],
@@ -189,7 +190,8 @@ impl Cache {
         }
     }
 
-    /// Returns what purges leave of an entry, and changes the record accordingly, so that this is done only once.
+    /// Returns the part of an entry that no purge has removed, and changes the record in memory to match, so that later look-ups don't
+    /// repeat this.
     #[cold]
     fn look_up_purged(&self, key: &[u8], found: Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
         if !self.has_purged(key, &found) {
@@ -203,7 +205,7 @@ impl Cache {
                 return Change::Keep;
             }
             let change = self.left_of(key, entry);
-            // `left` holds the entry, because a memory that keeps nothing would have dropped it by now.
+            // `left` keeps the entry alive, because the memory may evict it immediately.
             if let Change::Put(entry) = &change {
                 left = Some(Arc::clone(entry));
             }
@@ -212,8 +214,8 @@ impl Cache {
         left
     }
 
-    /// Returns the purge that removed the entry under a key, if known. Must be called before the look-up, which applies the purge and so
-    /// hides it.
+    /// Returns the purge that removed the entry under a key, if known. Call this before the look-up, which applies the purge and removes
+    /// its traces.
     pub fn purge_behind(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         let entry = self.at_hand(key);
         let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);

@@ -2,7 +2,8 @@
 
 use tokio::sync::Notify;
 
-/// Calls `look` immediately and after each notification of `changed`, until it returns a result. No notification between two calls is lost.
+/// Calls `look` immediately and after each notification of `changed`, until it returns a result. It misses no notification between two
+/// calls.
 pub async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         let notified = changed.notified();

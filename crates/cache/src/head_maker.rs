@@ -27,14 +27,14 @@ pub trait ForwardedRequest: Send + Sync {
     /// Field lines that were sent to the origin.
     fn sent(&self) -> &PackedFields;
 
-    /// Set when other requests wait for its place at the origin.
+    /// Set when another request waits for this request's slot at the origin.
     fn place_wanted(&self) -> &SetOnce<()>;
 }
 
 /// Response of an origin, with the fields that Larder forwards.
 pub struct Arrived<'a> {
     pub response: &'a OriginResponse,
-    /// Fields without those of the connection, as this cache forwards them.
+    /// Fields as this cache forwards them, without hop-by-hop fields.
     pub end_to_end: PackedFields,
     pub times: ExchangeTimes,
 }
@@ -60,7 +60,7 @@ const LIMITS: HeadLimits = HeadLimits { fields_max: FIELDS_MAX, bytes_max: HEAD_
 /// A stored head with new fields.
 pub struct Freshened {
     pub head: StoredHead,
-    /// Whether the response may stay stored: the new fields may forbid it.
+    /// Whether the response may stay stored, because the new fields may forbid storing.
     pub storable: Result<Storable, NotStored>,
 }
 
@@ -105,8 +105,8 @@ impl HeadMaker<'_> {
         self.invalidations.membership_of(received, &self.rules, Some(&target), site_key)
     }
 
-    /// Returns the membership after an update that has only some of the fields that name groups or tags. The other fields are no longer
-    /// known, so the groups or tags that they named stay.
+    /// Returns the membership after an update with only some of the fields that name groups or tags. Groups or tags from the other fields
+    /// stay, because those fields are no longer known.
     fn membership_after(&self, received: &[FieldLine<'_>], stored: &StoredHead) -> Option<Membership> {
         let news = self.membership(received);
         let Some(before) = stored.membership() else { return news };
@@ -156,7 +156,7 @@ impl HeadMaker<'_> {
         head.with_inputs(Some(inputs))
     }
 
-    /// Adds the inputs to a head that replaces `before` in this update.
+    /// Adds the inputs of the decision to a head that replaces `before` in this update.
     fn remember_news(
         &self,
         head: StoredHead,

@@ -1,17 +1,19 @@
-//! The part of a site's configuration that affects the stored form of responses. An instance in which that part differs must not use them.
+//! A hash of the configuration that affects the stored form of a site's responses. An instance with a different hash must not use the
+//! responses.
 
 use std::fmt;
 
 use http::HeaderName;
 use twox_hash::XxHash3_64;
 
-/// A hash of that part. It is equal for instances with the same configuration and the same version of Larder.
+/// A hash of the configuration that affects stored responses. It is equal for instances with the same configuration and the same version of
+/// Larder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imprint(u64);
 
 impl Imprint {
-    /// Hashes the names of keyed fields, whose absence no key shows; the fields that are removed from responses; and the rules that change
-    /// responses before they are judged. `None` if a site has none of these.
+    /// Hashes the names of keyed fields, because a key doesn't show that one is absent; the fields that are removed from responses; and the
+    /// rules that change responses before they are judged. `None` if a site has none of these.
     pub fn of(keyed: &[HeaderName], hidden: &[HeaderName], rules: &[impl fmt::Debug]) -> Option<Self> {
         if keyed.is_empty() && hidden.is_empty() && rules.is_empty() {
             return None;

@@ -4,9 +4,9 @@
 //! `portable` is its format for other processes. `fill` receives a body while others read it; `collapse` lets requests wait for each
 //! other's fetches; `invalidation` keeps the order of purges and judges stored responses by it.
 //!
-//! Two traits separate this crate from those above it: [`RemoteTier`], the tier that instances share, which the crate `fleet` implements;
-//! and [`head_maker::ForwardedRequest`], a request as the gateway forwards it. Nothing here contacts an origin, depends on a site, or opens
-//! a connection.
+//! Two traits separate this crate from the crates above it: [`RemoteTier`], the tier that instances share, which the crate `fleet`
+//! implements; and [`head_maker::ForwardedRequest`], a request as the gateway forwards it. Nothing here contacts an origin, depends on a
+//! site, or opens a connection.
 
 mod cache;
 pub mod changed;

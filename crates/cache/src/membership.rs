@@ -13,7 +13,7 @@ impl Stamp {
     pub const OLDEST: Self = Self(0);
 }
 
-/// Key and time of a look-up. Entries removed after it count as not found.
+/// Key and time of a look-up. An entry that is removed after the look-up counts as not found.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
     pub(super) url: Name,
@@ -21,7 +21,7 @@ pub struct LookUp {
 }
 
 impl LookUp {
-    /// Returns this look-up with another time.
+    /// Returns this look-up with another stamp.
     pub fn at(self, stamp: Stamp) -> Self {
         Self { stamp, ..self }
     }
@@ -64,7 +64,7 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// Adds the tags of `other`. If there are more than `tags_max`, they are no longer listed.
+    /// Adds the tags of `other`. If the sum exceeds `tags_max`, the tags are no longer listed.
     pub fn add_tags(&mut self, other: &Self, tags_max: usize) {
         self.tags = self.tags.take().zip(other.tags.as_deref()).and_then(|(own, others)| {
             let more = others.iter().filter(|tag| !own.contains(tag));

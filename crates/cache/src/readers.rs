@@ -1,9 +1,9 @@
 //! Clients that leave large responses unread, and the memory that they hold.
 //!
-//! An evicted response stays in memory until its readers are done. A reader at the lowest permitted rate takes hours, and a few of them
-//! keep everything else from being stored. Readers that make the gateway wait are therefore listed here with the memory that they hold. If
-//! a response finds no room, and the client that holds the most unstored memory exceeds its share, that client loses the reader that has
-//! waited longest.
+//! An evicted response stays in memory until its readers finish. A reader at the lowest permitted rate takes hours, and a few such readers
+//! can occupy the whole memory. Readers that make the gateway wait are therefore listed here with the memory that they hold. If there is no
+//! memory for a new response, the client that holds the most unstored memory loses its longest-waiting reader, provided that the client
+//! exceeds its share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct ReaderEntry {
 
 /// Memory that a reader holds.
 pub enum HeldBody {
-    /// Segments: the last one, and the total size. Either most of a body is evicted, or none of it.
+    /// Stored segments: the last one stands for all, because eviction takes either most of a body or nothing; and their total size.
     Segments { last: Slice, bytes: u64 },
     /// All bytes that a fill keeps.
     Fill(Arc<Fill>),
@@ -59,7 +59,7 @@ impl HeldBody {
         }
     }
 
-    /// Returns the identity of the body: several readers of one body hold its memory only once.
+    /// Returns the identity of the body, because several readers of one body hold the same memory.
     fn identity(&self) -> usize {
         match self {
             Self::Segments { last, .. } => last.identity(),
@@ -69,7 +69,7 @@ impl HeldBody {
 }
 
 impl Readers {
-    /// Notes that a client keeps the gateway waiting.
+    /// Registers a client that keeps the gateway waiting.
     pub fn wait(&self, client: Client, body: HeldBody) -> WaitingReader<'_> {
         let (number, leave) = (self.next.fetch_add(1, Relaxed), Arc::new(Notify::new()));
         let waiting = ReaderEntry { client, body, since: Instant::now(), leave: Arc::clone(&leave) };

@@ -6,14 +6,14 @@ use caching::Timestamp;
 use message::client::Client;
 use parking_lot::Mutex;
 
-/// Pauses after validations in vain. Hits begin such validations, thousands per second for a hot key; the back-off spares an origin that
-/// fails.
+/// Pauses after failed background validations. Every hit can start such a validation, thousands per second for a hot key; the back-off
+/// protects a failing origin.
 ///
-/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client pauses longer
-/// than others, which leaves the next attempt to another client. A client that is refused for `REFUSALS_MAX` keys pauses for every key.
+/// A validation has the fields of the request that caused it, so it may fail because of that request alone. Its client pauses longer than
+/// other clients, so another client makes the next attempt. A client that is refused for `REFUSALS_MAX` keys pauses for every key.
 ///
-/// Memory is bounded: a pause takes one of `SLOTS` slots and is overwritten by the next one there, which may allow an attempt earlier. The
-/// hash has a secret, so that keys that share a slot can't be chosen.
+/// Memory is bounded: a pause takes one of `SLOTS` slots. The next pause in the same slot overwrites it, which may allow an earlier
+/// attempt. The hash has a secret, so that keys that share a slot can't be chosen.
 #[derive(Default)]
 pub struct RevalidationBackoff {
     waits: Slots,
@@ -24,9 +24,9 @@ pub struct RevalidationBackoff {
 const SLOTS: usize = 1 << 12;
 /// Pause after a failure: long enough for an overloaded origin, and short compared with the lifetimes that justify a validation in advance.
 const WAIT_MS: i64 = 500;
-/// Pause of other clients after a refusal: the origin can answer, but not every client should have to find out that it refuses them all.
+/// Pause of other clients after a refusal. The origin can answer, but if it refuses all clients, not every client should try.
 const WAIT_OF_OTHERS_MS: i64 = 50;
-/// Pause of the refused client: longer than several such clients in turn keep the origin busy with one key.
+/// Pause of the refused client: longer than [`WAIT_OF_OTHERS_MS`], so that several such clients don't take turns on one key.
 const WAIT_OF_REFUSED_MS: i64 = 1_500;
 /// Maximum number of keys for which a client may be refused at the same time; many users behind one address shouldn't reach it.
 const REFUSALS_MAX: i64 = 64;
@@ -42,8 +42,8 @@ impl RevalidationBackoff {
         waits(None) || client.is_some_and(|client| waits(Some(client)) || is_refused(client))
     }
 
-    /// Notes a validation that left the stored response as it was. `refused` is the client, if the origin answered without replacing the
-    /// response. `None` if the origin failed or the client is unknown.
+    /// Starts a pause after a validation that didn't change the stored response. `refused` is the client, if the origin answered without
+    /// replacing the response. `None` if the origin failed or the client is unknown.
     pub fn begin(&self, key: &[u8], refused: Option<Client>, now: Timestamp) {
         let none: Option<Client> = None;
         match refused {
@@ -78,7 +78,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Returns the rest of a pause: zero if the clock was set back to before it began.
+    /// Returns the remaining time of a pause: zero if the clock was set back to before its start.
     fn left_ms(&self, who: impl Hash, now: Timestamp) -> i64 {
         let hash = self.hasher.hash_one(who);
         let slot = *self.slot(hash).lock();

@@ -30,7 +30,7 @@ pub const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
 pub const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);
 const URL: (&str, &str) = ("a.example", "/x?y=1");
 
-/// Rules, and a memory with the invalidations against which its entries are checked.
+/// Rules, a memory, and the invalidations that apply to its entries.
 pub struct World {
     pub rules: Rules,
     /// Fields that are removed from responses.
@@ -210,12 +210,12 @@ impl World {
         }
     }
 
-    /// Returns the record that this reader gets from a tier with all parts.
+    /// Returns the record that a reader with these rules gets from a tier that has all parts.
     pub fn read(&self, encoded: &Encoded) -> Option<CacheEntry> {
         gathered(encoded).entry(&small_bodies(encoded), &self.reader())
     }
 
-    /// Returns the record that this reader gets for the key of requests with this method.
+    /// Returns the record that a reader with these rules gets for the key of requests with this method.
     pub fn read_as(&self, method: &str, encoded: &Encoded) -> Option<CacheEntry> {
         let site_key = (method == "QUERY").then_some(KEY);
         gathered(encoded).entry(&small_bodies(encoded), &Reader { site_key, ..self.reader() })

@@ -10,7 +10,7 @@ use crate::imprint::Imprint;
 /// Limits on waiting for another request's forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollapseLimits {
-    /// Maximum wait for the response head before one waiter forwards again, for all of them.
+    /// Maximum wait for the response head. After it, one waiter forwards again, for all waiters.
     pub wait_max: Duration,
     /// Maximum number of waiters per forward; further requests are forwarded on their own.
     pub waiters_max: usize,
@@ -23,14 +23,14 @@ pub struct CollapseLimits {
 /// How waiters continue if the forward that they wait for fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderFailure {
-    /// All get the error of the failed forward, which spares a failing origin.
+    /// All waiters get the error of the failed forward, which protects a failing origin.
     Share,
-    /// One of them forwards again, once; the others wait for it, and share its failure.
+    /// One waiter forwards again, once; the others wait for its response, or share its failure.
     HandOver,
 }
 
-/// Whether large bodies are kept in files, from which the kernel sends them. This only helps clients without TLS, and costs the others a
-/// copy.
+/// Whether large bodies are kept in files, from which the kernel sends them. This only helps clients without TLS, and costs clients with
+/// TLS a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileUse {
     LargeBodies,

@@ -1,10 +1,10 @@
-//! State by key, behind more than one lock.
+//! State by key, behind several locks.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use parking_lot::Mutex;
 
-/// Values behind locks of their own. Each key belongs to one of them; there are enough that workers rarely wait for each other. The hash
+/// Values that each have a lock. Each key belongs to one value; there are so many values that workers rarely wait for each other. The hash
 /// has a secret, so that keys that share a lock can't be chosen.
 pub struct Sharded<T, const PARTS: usize = 64> {
     parts: Box<[Mutex<T>]>,

@@ -8,14 +8,15 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads the fields of a request in the form in which it is sent. Passes names in lower case to `has`.
+    /// Reads the fields of a request as it is sent to the origin. `has` returns whether a field is present; its argument is a name in lower
+    /// case.
     pub fn by(has: impl Fn(&str) -> bool) -> Self {
         Self { has_condition: has("if-none-match") || has("if-modified-since"), has_range: has("range") }
     }
 
-    /// Returns the problem with a response of this status if the request doesn't allow it, so that the recipient
-    /// could not use it. Whether the field is allowed with this method, or would require another status, is between
-    /// client and origin (RFC 9110 sections 15.3.7 and 15.4.5).
+    /// Returns the problem with a response if the request doesn't allow its status, so that the recipient couldn't use it. Doesn't check
+    /// whether the method allows a condition or a range, or whether another status would be right: client and origin decide that (RFC 9110
+    /// sections 15.3.7 and 15.4.5).
     pub fn unasked(self, status: u16) -> Option<&'static str> {
         match status {
             304 if !self.has_condition => Some("304 to a request without conditions"),
@@ -41,7 +42,7 @@ mod tests {
         check("if-none-match", true, false);
         check("if-modified-since", true, false);
         check("range", false, true);
-        // These fail with a 412 or a 200.
+        // If these conditions fail, the response is a 412 or a 200.
         check("if-match", false, false);
         check("if-unmodified-since", false, false);
         check("if-range", false, false);

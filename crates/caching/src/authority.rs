@@ -60,7 +60,7 @@ impl<'a> Authority<'a> {
 /// Returns the normal form of an authority under this scheme: host in lower case and without a final dot, port without
 /// leading zeros; a default port is omitted.
 pub fn normalised(scheme: &str, authority: &str) -> String {
-    // Most clients send it in this form if no port is needed.
+    // Most clients send an authority without a port in normal form.
     if is_plain(authority.as_bytes()) {
         return authority.to_owned();
     }
@@ -74,8 +74,8 @@ pub(crate) fn is_plain(authority: &[u8]) -> bool {
     !authority.ends_with(b".") && !authority.iter().any(|byte| *byte == b':' || byte.is_ascii_uppercase())
 }
 
-/// Splits host and port. The text after the last colon is a port only if it consists of digits; the colons of an IPv6
-/// literal are inside brackets, and a literal without brackets is left alone.
+/// Splits host and port. The text after the last colon is a port only if it consists of digits; the colons of an IPv6 literal are inside
+/// brackets, and a literal without brackets stays unchanged.
 fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
     // Searches from the end: few names end in digits, so another byte is found soon.
     let Some(before) = authority.iter().rposition(|byte| !byte.is_ascii_digit()) else {

@@ -59,7 +59,7 @@ reason_codes! {
 /// The source of the response. `hit` and `fwd` exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A stored response, without the origin server.
+    /// A stored response, without a request to the origin server.
     Hit,
     /// The request went to the origin server.
     Forwarded {
@@ -83,7 +83,7 @@ pub struct CacheStatus<'a> {
     pub outcome: Outcome,
     /// Remaining lifetime in seconds, negative when stale.
     pub ttl_s: Option<i64>,
-    /// The key, if it may be shown. Bytes other than printable ASCII are percent-encoded.
+    /// The cache key, if the configuration allows showing it. Bytes other than printable ASCII are percent-encoded.
     pub key: Option<&'a [u8]>,
     /// Further details in this cache's own terms.
     pub detail: Option<&'a str>,

@@ -1,10 +1,10 @@
 //! Content codings that a gateway applies to responses: which client gets which (RFC 9110 section 12.5.3), which
 //! responses may have one (sections 7.7 and 8.4), and the effect on entity tags (section 8.8.3.3).
 //!
-//! The origin has one representation and tags it. A coding of it is another representation with another tag: `"a"`
-//! becomes `W/"a+gzip"`. The tag is weak, because compressing the same content again may give other bytes: with another
-//! level, in a newer version, or from other pieces. The origin's tag can be derived from it, so that clients can
-//! validate and change a response in any coding ([`with_tags_of_origin`]).
+//! The origin has one representation and tags it. An encoded form is another representation with another tag: `"a"` becomes `W/"a+gzip"`.
+//! The tag is weak, because compressing the same content again may give other bytes: with another level, in a newer version, or from other
+//! pieces. The origin's tag can be derived from the tag of a form, so that clients can validate and change a response in any coding
+//! ([`with_tags_of_origin`]).
 
 use crate::codes::reason_codes;
 use crate::negotiation::{Codings, Dimension, Preferences};
@@ -23,7 +23,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All codings, the one that compresses best for its time first.
+    /// All codings, ordered by compression for the time that it takes, best first.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
     /// Returns the name in `Accept-Encoding` and `Content-Encoding`.
@@ -99,7 +99,7 @@ impl ContentTypes {
     ///
     /// # Errors
     ///
-    /// Returns the first text that is neither.
+    /// Returns the first text that is neither a type nor a pattern.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, &'t str> {
         let patterns = texts.into_iter().map(|text| Pattern::parse(text).ok_or(text));
         Ok(Self { patterns: patterns.collect::<Result<_, _>>()? })
@@ -170,7 +170,7 @@ impl Compressible {
         }
     }
 
-    /// Returns whether the whole response may have forms, as far as a 304 or a part describes it.
+    /// Returns whether the whole response may have encoded forms, as far as the fields of a 304 or of a part show.
     pub fn whole_may_be_encoded<'a>(
         &self,
         response: impl Iterator<Item = FieldLine<'a>>,
@@ -244,7 +244,7 @@ fn content_type<'a>(
     Ok(content_type)
 }
 
-/// The meaning of a response field for encoding.
+/// The effect of a response field on encoding.
 enum Said {
     Nothing,
     ContentType,
@@ -336,8 +336,8 @@ fn tag_of_origin<'a>(tag: &EntityTag<'a>, codings: &[Coding]) -> Option<&'a [u8]
     codings.iter().find_map(before)
 }
 
-/// Returns the value of `If-Match` or `If-None-Match` with the origin's tags added after those of forms in these
-/// codings, so that clients with an encoded form can validate and change it. Returns `None` if there are none.
+/// Returns the value of `If-Match` or `If-None-Match` with the origin's tag added after each tag of an encoded form. Clients with an
+/// encoded form can thus validate and change it. Returns `None` if there are none.
 //= RFC 9110 section 8.8.3.3: entity tags vary on content coding
 pub fn with_tags_of_origin<'a>(lines: impl Iterator<Item = &'a [u8]>, codings: &[Coding]) -> Option<Vec<u8>> {
     let mut value: Vec<u8> = Vec::new();

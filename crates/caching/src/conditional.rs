@@ -9,7 +9,7 @@ use crate::{EntityTags, FieldLine, StoredFacts, Timestamp, Validators, date, fie
 /// The result of evaluating the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Answer as without preconditions.
+    /// Answer as if the request had no preconditions.
     Proceed,
     /// Answer 304 with the fields for which [`belongs_in_304`] holds.
     NotModified,
@@ -49,7 +49,7 @@ pub fn evaluate(
 //= RFC 9110 section 15.4.5: fields of a 304 response
 pub fn belongs_in_304(name: &str) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
-    // Compared by length first, because this is called for every field of every 304.
+    // Compares lengths first, because every field of every 304 passes through here.
     let is_of_content = match name.len() {
         6 => is("digest"),
         7 => is("trailer"),

@@ -18,8 +18,8 @@ impl ContentRange {
     }
 }
 
-/// Parses the value of `Content-Range`. Returns `None` for another unit, for `*` in place of the range (416), and for
-/// an invalid value: a part at an uncertain position is useless. Never saturates: a number beyond 64 bits is invalid.
+/// Parses the value of `Content-Range`. Returns `None` for another unit, for `*` in place of the range (416), and for an invalid value,
+/// because a part at an uncertain position is useless. Never saturates: a number beyond 64 bits is invalid.
 //= RFC 9110 section 14.4: an invalid Content-Range must not be used to recombine
 //= RFC 9111 section 3.3: parts need Range, Content-Range and known units
 pub fn parse(value: &[u8]) -> Option<ContentRange> {

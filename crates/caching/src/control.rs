@@ -89,8 +89,7 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     for (name, entry) in &dictionary {
         //= RFC 9213 section 2.1: parameters of directives are ignored
         let ListEntry::Item(item) = entry else { continue };
-        // In `Surrogate-Control` a parameter names the surrogate that a directive is for. Only prohibitions apply to
-        // all.
+        // In `Surrogate-Control`, a parameter names the surrogate that a directive is for. Only `no-store` applies to all surrogates.
         if is_surrogate && !item.params.is_empty() && name.as_str() != "no-store" {
             continue;
         }
@@ -115,7 +114,7 @@ fn with_extension(value: &[u8]) -> Vec<u8> {
     text.split(',').map(member).collect::<Vec<_>>().join(",").into_bytes()
 }
 
-/// Applies a directive. It is ignored if its value has the wrong type.
+/// Applies a directive, unless its value has the wrong type.
 //= RFC 9213 section 2.1: directives have types
 //= RFC 9213 section 2.2: directives that are supported
 //= RFC 9213 section 2.2: all other directives
@@ -157,7 +156,7 @@ fn qualification(value: &BareItem) -> Qualified {
     }
 }
 
-/// Returns the field names in a string such as `"set-cookie, x-user"`, or the one in a token.
+/// Returns the field names in a string such as `"set-cookie, x-user"`, or the only name, if the value is a token.
 fn listed_names(value: &BareItem) -> impl Iterator<Item = String> {
     let text = match value {
         BareItem::String(text) => text.as_str(),

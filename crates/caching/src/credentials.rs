@@ -25,7 +25,7 @@ pub fn is_credential(name: &str) -> bool {
     name.as_bytes().first().is_some_and(begins) && is_known(name)
 }
 
-/// Length and first letter rule out most of the remaining names.
+/// Returns whether the list contains this name. Length and first letter rule out most names that pass the filter.
 fn is_known(name: &str) -> bool {
     let is_one_of = |known: &[&str]| known.iter().any(|known| name.eq_ignore_ascii_case(known));
     let is_such = match (name.len(), name.as_bytes().first().map_or(0, |first| first | 0x20)) {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// All names pass the filter.
+    /// Checks that every known name passes the filter.
     #[test]
     fn every_name_begins_with_one_of_the_letters() {
         const NAMES: &str = "\

@@ -193,7 +193,7 @@ impl ResponseDirectives {
         let Directive { name, argument } = *directive;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         self.must_revalidate |= is("must-revalidate");
-        // The two directives that permit something are accepted only in the exact form of the RFC.
+        // `must-understand` and `public` permit storing, so they are accepted only in the exact form of the RFC.
         //= RFC 9111 section 5.2: no argument unless one is defined
         self.must_understand |= is("must-understand") && argument == Argument::Absent;
         self.public |= is("public") && argument == Argument::Absent;
@@ -253,9 +253,8 @@ enum Argument<'a> {
 }
 
 impl<'a> Directive<'a> {
-    /// Parses a member. The name is the token that it begins with. If text outside the grammar follows, such as space
-    /// around the equals sign or a semicolon, the directive is recognized and its argument is not: `private;
-    /// max-age=60` is still `private`.
+    /// Parses a member. The name is the token at the start of the member. If text outside the grammar follows, such as space around the
+    /// equals sign or a semicolon, the directive is recognized and its argument is not: `private; max-age=60` is still `private`.
     //= RFC 9111 section 5.2: a directive is a token with an optional argument
     //= RFC 9111 section 5.2: token and quoted-string
     fn parse(member: &'a [u8]) -> Option<Self> {

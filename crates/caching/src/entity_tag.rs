@@ -3,13 +3,13 @@
 
 use crate::fields;
 
-/// How exactly a tag identifies a representation.
+/// Whether equal tags mean equal bytes.
 //= RFC 9110 section 8.8.1: weak or strong
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strength {
-    /// Byte for byte.
+    /// Representations with the same tag are equal byte for byte.
     Strong,
-    /// Semantically, or the tag is not well-formed.
+    /// Representations with the same tag have the same meaning, or the tag is not well-formed.
     Weak,
 }
 

@@ -1,6 +1,6 @@
 //! Descriptions of decisions, each with the values and the section of a specification that it is based on.
 //!
-//! This module makes no decisions. Each function describes one that was made, with its facts.
+//! This module makes no decisions. Each function describes a decision of another module, with its facts.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,11 @@ use crate::{
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Finding {
-    /// The step of the exchange that made it, such as `reuse`.
+    /// The step of the exchange that made the decision, such as `reuse`.
     pub step: Cow<'static, str>,
     /// The decision, in a sentence.
     pub says: String,
-    /// The section that it is based on, such as `RFC 9111 section 4`; empty for a choice of the operator.
+    /// The section that the decision is based on, such as `RFC 9111 section 4`; empty for a choice of the operator.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub section: Cow<'static, str>,
     /// The values that it is based on.
@@ -124,8 +124,7 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
         .fold(finding, |finding, (name, value, section)| finding.with(name, value, section))
 }
 
-/// Follows the source of a lifetime that was ended early, by a purge or by a response of the origin that shows a
-/// change.
+/// Text after the source of a lifetime that ended early, by a purge or by a response of the origin that shows a change.
 const ENDED: &str = "; ended early by a soft purge, or because it may have changed";
 
 fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)> {
@@ -178,7 +177,7 @@ pub fn seconds(ms: u64) -> String {
     }
 }
 
-/// Adapts a sentence for use inside another.
+/// Adapts a sentence for use inside another sentence: removes the full stop and the capital at the start.
 pub fn sentence(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
     let mut chars = text.chars();

@@ -81,7 +81,7 @@ impl RequestFacts {
         facts
     }
 
-    /// Adds the credentials that only the operator's rules name.
+    /// Adds credentials in fields that the operator's rules name.
     #[must_use]
     pub fn with_credentials_of(mut self, request: &[FieldLine<'_>], rules: &Rules) -> Self {
         if !rules.credential_fields.is_empty() && !self.has_credentials {

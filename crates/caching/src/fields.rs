@@ -82,8 +82,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Whether quotes are significant in the rest of a value: after an unclosed quote, they aren't. This also keeps
-/// the cost linear.
+/// Whether quotes are significant in the remaining part of a value. After an unclosed quote they aren't, which also keeps the cost linear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quotes {
     Respected,

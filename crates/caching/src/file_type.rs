@@ -1,9 +1,9 @@
 //! Cache deception: an origin sends a page for the URL of a file.
 //!
-//! Many origins answer `/account/x.css` with the page of `/account`. An attacker who makes a user open such a link, and
-//! then requests it too, gets the user's page if a rule or the origin gives files a lifetime. So a response is compared
-//! with the extension of its URL, in any spelling: a page, or data of an API, is neither a style sheet nor an image.
-//! Nothing else is compared: an unknown extension proves nothing, nor does a type that servers use for unknown files.
+//! Many origins answer `/account/x.css` with the page of `/account`. An attacker who makes a user open such a link, and then requests it
+//! too, gets the user's page if a rule or the origin gives files a lifetime. Larder therefore compares a response with the extension of its
+//! URL, in any spelling: a page, or data of an API, is neither a style sheet nor an image. Nothing else is compared: an unknown extension
+//! proves nothing, nor does a type that servers use for unknown files.
 
 use crate::{NotStored, Rules, TypeMismatch};
 
@@ -23,7 +23,7 @@ enum Kind {
 ///
 /// # Errors
 ///
-/// Returns [`NotStored::TypeMismatch`] if the operator enables the check.
+/// Returns [`NotStored::TypeMismatch`] if the type doesn't match the extension and the operator has enabled the check.
 pub fn permits<'a>(
     rules: &Rules,
     path_and_query: &str,
@@ -41,7 +41,8 @@ fn fits_extension<'a>(
     status: u16,
     mut content_types: impl Iterator<Item = &'a [u8]>,
 ) -> bool {
-    // A page may describe an error, and an origin that confuses a file with an account doesn't answer with an error.
+    // An error page is allowed under any extension: an origin that sends an account page for the URL of a file doesn't send an error
+    // status.
     if !(200..300).contains(&status) {
         return true;
     }
@@ -73,7 +74,7 @@ impl Kind {
         })
     }
 
-    /// Returns whether a file of this kind may have such a `Content-Type`.
+    /// Returns whether a file of this kind may have this `Content-Type`.
     fn may_be(self, content_type: &[u8]) -> bool {
         let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
@@ -91,7 +92,7 @@ impl Kind {
     }
 }
 
-/// Returns whether the type is one that servers use for unknown files.
+/// Returns whether servers use this type for unknown files.
 fn says_nothing(class: &str, name: &str) -> bool {
     class.is_empty() || name == "octet-stream" || (class, name) == ("text", "plain")
 }
@@ -102,7 +103,7 @@ fn is_page(class: &str, name: &str) -> bool {
     class == "text" || is_data || name == "xml" || name.ends_with("+xml")
 }
 
-/// Determines the kind by the path as written, and decoded once or twice, as origins may do.
+/// Determines the kind by the extension of the path. Origins may decode the path, so this also tries it decoded once and twice.
 fn kind_of(path_and_query: &str) -> Option<Kind> {
     let path = path_and_query.split('?').next().unwrap_or_default().as_bytes();
     let as_written = kind_of_name(path);
@@ -242,7 +243,7 @@ mod tests {
         ] {
             check(path, "text/html", true);
         }
-        // The file is missing or elsewhere, or the response doesn't describe it.
+        // Redirects, errors, and responses without a type have any extension.
         for status in [301, 404, 410, 500] {
             assert!(fits_extension("/x.css", status, [b"text/html".as_slice()].into_iter()));
         }

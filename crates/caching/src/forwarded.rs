@@ -14,7 +14,7 @@ use crate::fields::{FieldLine, is_token_byte, trim};
 pub struct Hop<'a> {
     /// The client of the connection (`for`).
     pub node: Option<Node>,
-    /// The address at which it was accepted (`by`), as far as it can be parsed. No decision depends on it.
+    /// The address at which the proxy accepted the connection (`by`), if it can be parsed. No decision depends on it.
     pub by: Option<Node>,
     /// The `Host` of the request.
     pub host: Option<Cow<'a, [u8]>>,
@@ -35,7 +35,7 @@ pub struct Node {
 //= RFC 7239 section 6: node identifiers
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeName {
-    /// An address; IPv4 if it is an IPv4-mapped one.
+    /// An address. An IPv4-mapped address becomes an IPv4 address.
     Address(IpAddr),
     /// `unknown`.
     Unknown,
@@ -120,15 +120,14 @@ impl<'a> Hops<'a> {
     }
 }
 
-/// Iterator over the elements of one value, from the right. Returns `None` for a malformed one; elements left of it
-/// can't be trusted.
+/// Iterator over the elements of one value, from the right. Returns `None` for a malformed element; elements left of it can't be trusted.
 struct FromTheRight<'a> {
     source: Source,
     rest: Option<&'a [u8]>,
 }
 
 impl<'a> FromTheRight<'a> {
-    /// Cuts off the last element; returns `None` if a quotation has no beginning.
+    /// Cuts off and returns the last element; returns `None` if a quotation has no beginning.
     fn cut(&mut self, value: &'a [u8]) -> Option<&'a [u8]> {
         let start = match self.source {
             // This field has no quotations that could contain a comma.
@@ -245,7 +244,7 @@ fn pair_value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     if let Some(quoted) = text.strip_prefix(b"\"") {
         return quoted_value(quoted);
     }
-    // Many proxies omit the quotes around a port or an IPv6 address. Neither byte is a separator.
+    // Many proxies omit the quotes around a port or an IPv6 address. Colons and brackets are no separators.
     let is_value_byte = |byte: u8| is_token_byte(byte) || b":[]".contains(&byte);
     let end = text.iter().position(|byte| !is_value_byte(*byte)).unwrap_or(text.len());
     (end > 0).then(|| (Cow::Borrowed(&text[..end]), &text[end..]))
@@ -376,7 +375,7 @@ fn is_obfuscated(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the hops in the order of the field, as they would be written, then the reason of the end.
+    /// Returns the hops as text, in the order of the field, and the reason why the list ends.
     fn read(name: &str, values: &[&str], hops_max: usize) -> (Vec<String>, End) {
         let lines: Vec<FieldLine<'_>> = values.iter().map(|value| (name, value.as_bytes())).collect();
         let hops = Hops::read(&lines, hops_max);
@@ -425,7 +424,7 @@ mod tests {
         check(&["for=192.0.2.1;own=\"a, b; for=1\""], &["for=192.0.2.1;"], Complete);
         check(&[r#"host="a\"\\b";proto=http"#], &[r#"host=a"\b;proto=http;"#], Complete);
         check(&[r#"for="192\.0.2.1:8\0""#], &["for=\"192.0.2.1:80\";"], Complete);
-        // Without the required quotes.
+        // Values without the required quotes.
         check(
             &["for=192.0.2.1:80, for=[2001:db8::1]"],
             &["for=\"192.0.2.1:80\";", "for=\"[2001:db8::1]\";"],
@@ -468,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Field bug: `;` and `,` in a quotation were parsed as separators, and a client's quotation as its proxy's.
+    /// Regression test: `;` and `,` in a quotation were parsed as separators, and a client's quotation as part of a proxy's element.
     #[test]
     fn quotations_of_a_client_reach_no_further_than_its_own_elements() {
         let of_proxy = "for=192.0.2.2;proto=http";

@@ -12,7 +12,7 @@ use crate::{FieldLine, MethodClass, fields};
 pub enum Groups {
     /// These groups; none if the field is missing or malformed.
     Named(Vec<String>),
-    /// More groups than are distinguished.
+    /// More groups than the limit of the store.
     TooMany,
 }
 
@@ -21,7 +21,7 @@ pub enum Groups {
 pub enum Group<'a> {
     /// The group of this name.
     Named(&'a str),
-    /// All groups: a response invalidated more groups than are distinguished.
+    /// All groups, because a response invalidated more groups than the limit of the store.
     All,
     /// Any group: a response that belongs to too many groups is invalidated with each of them.
     Any,

@@ -11,7 +11,7 @@ pub enum HeadUpdate {
     Freshen,
     /// The stored response is no longer current: it must be validated before it is used again.
     Invalidate,
-    /// The response to HEAD says nothing about it.
+    /// The response to HEAD doesn't concern the stored response.
     Keep,
 }
 
@@ -22,17 +22,16 @@ pub struct Stored<'a> {
     pub facts: &'a StoredFacts,
     /// Its validators.
     pub validators: &'a Validators<'a>,
-    /// The length of its content in bytes, if known: for a part it may not be.
+    /// The length of the whole content in bytes, if known. It may be unknown for a part.
     pub content_bytes: Option<u64>,
 }
 
-/// Judges the response to a forwarded HEAD, which arrived at `times`. A stored response that arrived while the HEAD
-/// was in progress may be older or newer than the response to the HEAD. If both describe the same representation,
-/// it is kept unchanged. Otherwise it is invalidated, so that no client that has seen the newer one gets the older
-/// one again.
+/// Judges the response to a forwarded HEAD, which arrived at `times`. A stored response that arrived while the HEAD was in progress may be
+/// older or newer than the response to the HEAD. If both describe the same representation, it is kept unchanged. Otherwise it is
+/// invalidated, so that a client that has seen newer content doesn't get older content.
 //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates
 pub fn judge(status: u16, answer: &[FieldLine<'_>], stored: &Stored<'_>, times: ExchangeTimes) -> HeadUpdate {
-    // A response that arrived while the HEAD was in progress may be newer, and must not be changed back.
+    // A response that arrived while the HEAD was in progress may be newer. An update must not replace its fields with older ones.
     let may_be_newer = stored.facts.response_time > times.request;
     match (status, stored.facts.status) {
         (200, 200) if is_same(answer, stored, times.response) && may_be_newer => HeadUpdate::Keep,

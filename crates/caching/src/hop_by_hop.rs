@@ -51,10 +51,9 @@ pub fn nominated(connection: &[u8]) -> impl Iterator<Item = &[u8]> {
     options.filter(|option| !option.is_empty() && may_be_nominated(option))
 }
 
-/// Returns whether the option may be a field name. A sender must not nominate a field meant for all recipients. Some
-/// such nominations would remove the routing, the framing or the caching directives of the message (no-store would
-/// become cacheable): they are ignored. Keep-Alive is the field nominated most often, and is hop-by-hop even without
-/// that.
+/// Returns whether the option may be a field name. A sender must not nominate a field meant for all recipients. A nomination is ignored if
+/// it would remove the routing, the framing or the caching directives of the message (a `no-store` response would become cacheable).
+/// `Keep-Alive` is the field nominated most often, and is always hop-by-hop.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 fn may_be_nominated(option: &[u8]) -> bool {
     let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
@@ -68,7 +67,7 @@ fn may_be_nominated(option: &[u8]) -> bool {
 }
 
 /// Returns whether a field is hop-by-hop by its name alone: it belongs to a connection, or is meant for the next proxy,
-/// which is this one. Costs two comparisons of lengths for most names.
+/// which is this one. For most names, this costs two comparisons of lengths.
 #[inline]
 pub fn ends_here(name: &str) -> bool {
     is_connection_specific(name) || is_for_this_proxy(name.as_bytes())

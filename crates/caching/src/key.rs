@@ -138,7 +138,7 @@ pub struct KeyPlace<'a> {
     pub authority: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// The rest of the key: query, method and more.
+    /// All other parts of the key: query, method and more.
     pub rest: &'a [u8],
 }
 
@@ -233,7 +233,7 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
 fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
-    // For most sites, splitting and joining wouldn't change the query.
+    // Most sites use the whole query in the order as sent, so it needs no splitting.
     if matches!((&rules.order, &rules.parameters), (QueryOrder::AsSent, QueryParameters::All)) {
         return write_part(query, out);
     }
@@ -242,7 +242,7 @@ fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
         out.truncate(start - 1);
         return out.push(QUERY_ABSENT);
     }
-    // The length is known only now.
+    // The length precedes the query but is known only now, so it is written after the query and rotated to the front.
     let end = out.len();
     write_length(end - start, out);
     out[start..].rotate_left(end - start);
@@ -262,7 +262,7 @@ fn write_reduced(query: &[u8], rules: &KeyRules, out: &mut Vec<u8>) -> usize {
     }
 }
 
-/// Returns the number written. Parameters contain no `&`, so joining them by it is unambiguous.
+/// Writes parameters, joined by `&`, and returns their number. Parameters contain no `&`, so the result is unambiguous.
 fn write_parameters<'a>(parameters: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> usize {
     let mut count = 0;
     for parameter in parameters {
@@ -283,8 +283,8 @@ fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u
 fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
     let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
         kept(query, rules).enumerate().collect();
-    // Parameters whose names origins may treat as equal keep their order, because the last one may count. For names
-    // with escapes or semicolons that is unknown, so nothing is sorted.
+    // Parameters whose names origins may treat as equal keep their order, because the last one may count. For names with escapes or
+    // semicolons, the equality is unknown, so nothing is sorted.
     let is_told = |(_, parameter): &(usize, &[u8])| memchr::memchr2(b'%', b';', name_of(parameter)).is_none();
     if parameters.iter().all(is_told) {
         parameters.sort_unstable_by(|(index, one), (other_index, other)| {

@@ -7,9 +7,9 @@ use crate::{FieldLine, decimal, fields};
 pub enum MaxForwards {
     /// No limit: the field is absent, not a number, or not defined for the method.
     Unlimited,
-    /// Answer the request instead of forwarding it.
+    /// The gateway answers the request itself.
     Answer,
-    /// Forward the request with this number.
+    /// The gateway forwards the request with this number.
     Forward(u64),
 }
 

@@ -4,8 +4,8 @@ use crate::range::write_content_range;
 use crate::{ByteRange, decimal};
 
 //= RFC 9110 section 14.6: multipart/byteranges
-/// The framing of a 206 with several ranges. Every part head begins with the line end that closes the previous part;
-/// before the first, it is an empty preamble.
+/// The framing of a 206 with several ranges. Every part head begins with the line end that closes the previous part; before the first part,
+/// this line end is an empty preamble.
 #[derive(Clone, Copy, Debug)]
 pub struct Multipart<'a> {
     /// The boundary, which must not occur in the body; at most 70 characters that need no quoting.

@@ -14,9 +14,9 @@ use crate::{FieldLine, fields};
 /// How the values of `Accept-Encoding` and `Accept-Language` select a stored response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Negotiation {
-    /// Like any other field: member by member.
+    /// Values are compared member by member, as for any other field.
     AsSent,
-    /// By meaning: case, order, spaces and different spellings of one weight are ignored.
+    /// Values are compared by meaning, regardless of case, order, spaces and the spelling of weights.
     #[default]
     Normalised,
     /// By meaning. If no stored response was selected by the same preferences, one is used if its own
@@ -52,7 +52,7 @@ impl Codings {
     /// Maximum number of codings: with `identity` and `*`, all of them fit into one field.
     pub const COUNT_MAX: usize = 8;
 
-    /// Returns whether no coding is requested from the origin, whatever clients accept: only `identity` is listed.
+    /// Returns whether the set lists only `identity`, so that the origin never gets a request for a coding.
     fn are_none(&self) -> bool {
         matches!(&self.names[..], [only] if only.as_bytes() == IDENTITY)
     }
@@ -215,7 +215,7 @@ impl<'a> Preferences<'a> {
         Some(self.members[place].weight)
     }
 
-    /// Removes members that the others imply.
+    /// Removes members that follow from other members.
     //= RFC 9110 section 12.5.3: Accept-Encoding
     fn reduce_codings(&mut self) {
         match self.listed(ANY) {
@@ -225,7 +225,7 @@ impl<'a> Preferences<'a> {
                 let refuses_identity = self.listed(IDENTITY).is_none_or(|weight| weight == 0);
                 self.members.retain(|member| member.weight > 0);
                 if refuses_identity {
-                    // There is room, because the asterisk was removed.
+                    // This can't fail, because removing the asterisk has made room.
                     let _ = self.insert(Preference { range: IDENTITY, weight: 0 });
                 }
             }
@@ -233,7 +233,7 @@ impl<'a> Preferences<'a> {
                 self.members.retain(|member| member.weight != any || member.is(ANY) || member.is(IDENTITY))
             }
         }
-        // Only this coding is accepted, so its weight doesn't matter.
+        // If `identity` is the only accepted coding, its weight doesn't matter.
         if let [only] = &self.members[..]
             && only.is(IDENTITY)
             && only.weight > 0
@@ -281,16 +281,16 @@ impl<'a> Preference<'a> {
     }
 }
 
-/// Returns whether the origin server, which selected `response` for a request with the preferences `then`, is certain
-/// to select it for a request with the preferences `now` too, as far as this dimension is concerned.
+/// Returns whether the origin server, which selected `response` for a request with the preferences `then`, is certain to select it for a
+/// request with the preferences `now` too, as far as this dimension is concerned. It is certain in two cases.
 ///
-/// It is certain if `now` accepts the response's coding or language, and no alternative has gained by the change: each
-/// alternative that `now` accepts was accepted then too, with at least the same weight relative to that of the
-/// response. The server has already preferred this response to all of them by its own preferences.
+/// First case: `now` accepts the response's coding or language, and the change favours no alternative. Each alternative that `now` accepts
+/// was accepted `then` too, with at least the same weight relative to the weight of the response. The server has already preferred this
+/// response to all of them.
 ///
-/// It is also certain if no alternative could suit the client better: for a language, no alternative has a greater
-/// weight in `now`; for a coding, every alternative has a smaller weight. Among codings of equal weight the server
-/// selects the one that compresses best, which the client would not get.
+/// Second case: no alternative could suit the client better. For a language, no alternative has a greater weight in
+/// `now`; for a coding, every alternative has a smaller weight. Among codings of equal weight the server selects the
+/// one that compresses best, which the client would not get.
 //= RFC 9111 section 4.1: preference among several matches
 pub(crate) fn is_certain(
     dimension: Dimension,

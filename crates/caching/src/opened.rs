@@ -1,4 +1,4 @@
-//! Whether the response to a request is personal, and whether the origin or the operator has opened it to others.
+//! Whether the response to a request may be personal, and whether the origin or the operator allows sharing it nevertheless.
 
 use crate::{
     HeuristicFor, Lifetime, LifetimeSource, RequestFacts, ResponseDirectives, ResponseFacts, Rules,
@@ -19,7 +19,7 @@ pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules
 /// The party that allowed sharing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
-    /// The origin server, whose permission holds under all rules.
+    /// The origin server. Its permission doesn't depend on the configuration.
     Origin,
     /// The operator, whose permission may end with a reload.
     Operator,
@@ -40,7 +40,7 @@ pub(crate) fn opener(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules
     }
 }
 
-/// Returns whether the operator still opens a response with this status and source of lifetime.
+/// Returns whether the operator's rules still allow sharing of a response with this status and source of lifetime.
 pub(crate) fn still_opens(source: LifetimeSource, status: u16, rules: &Rules) -> bool {
     let overridden = || rules.override_ttl.ttl_ms(status);
     match source {

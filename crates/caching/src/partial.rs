@@ -14,7 +14,7 @@ pub struct Extents(SmallVec<[ByteRange; 4]>);
 /// The result of adding a range to [`Extents`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The previous indices of the ranges that it overlapped or touched, which are now joined.
+    /// The previous indices of the ranges that the new range overlapped or touched, and is now joined with.
     pub replaced: std::ops::Range<usize>,
     /// The joined range.
     pub union: ByteRange,
@@ -122,11 +122,10 @@ pub enum Description {
     Short,
 }
 
-/// Returns whether the description of a part's representation matches the stored one. Some origin servers give one
-/// strong tag to all codings, languages and types of a content, so an equal tag alone proves too little: a body of
-/// bytes in two codings would be corrupt. The coding must be the same and present each time, even though `If-Range`
-/// allows its omission; other fields must agree if both have them; and the part must not have been selected by more
-/// request fields than the stored response was.
+/// Returns whether the fields of a part describe the same representation as the stored fields. Some origin servers give one strong tag to
+/// all codings, languages and types of a content, so an equal tag alone proves too little: a body of bytes in two codings would be corrupt.
+/// Both must name the same coding, even though a response to `If-Range` may omit it. Other fields must agree if both have them. The part's
+/// `Vary` must not name more request fields than the stored response's.
 //= RFC 9110 section 15.3.7.3: combining parts
 pub fn is_described_alike(
     stored: &[FieldLine<'_>],
@@ -159,8 +158,8 @@ pub fn is_of_one_message(name: &str) -> bool {
 /// `Repr-Digest` (RFC 9530) is about the whole, and stays.
 const OF_ONE_MESSAGE: [&str; 4] = ["content-range", "content-length", "content-digest", "content-md5"];
 
-/// Returns the value of `If-Range` for requesting the rest of a stored response; `None` if it has no strong validator,
-/// so that parts could not be combined.
+/// Returns the value of `If-Range` for requesting the rest of a stored response; `None` if it has no strong validator, because parts could
+/// then not be combined.
 //= RFC 9110 section 13.1.5: If-Range takes strong validators only
 //= RFC 9110 section 13.1.5: no date where there is an entity tag
 pub fn if_range_value<'a>(stored: &Validators<'a>) -> Option<&'a [u8]> {
@@ -188,13 +187,13 @@ pub struct Wanted<'a> {
 /// The meaning of the response to a request for a missing part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoleAnswer {
-    /// The missing bytes, or the first of them.
+    /// The response has all or the first of the missing bytes.
     Splice(ContentRange),
     /// A complete response, which replaces the stored one.
     Replace,
-    /// A server error, or a refusal of this client, which says nothing about the stored part.
+    /// A server error, or a refusal of this client. Neither concerns the stored part.
     Failed,
-    /// Any other response: the stored part is useless.
+    /// Any other response, which shows that the stored part is of no use.
     Discard,
 }
 
@@ -244,7 +243,7 @@ pub fn same_complete_length(stored: Option<u64>, received: Option<u64>) -> bool 
     stored.is_none() || received.is_none() || stored == received
 }
 
-/// Returns the range of `request` if it requests exactly one: only then is its response a part to store.
+/// Returns the range of a request with exactly one range. Only the response to such a request is stored as a part.
 pub fn single_range(request: &[FieldLine<'_>]) -> Option<RangeSpec> {
     let specs = crate::range::parse(fields::only(request, "range")?)?;
     match specs[..] {

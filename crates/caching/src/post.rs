@@ -7,8 +7,8 @@ use crate::{FieldLine, MethodClass, RequestFacts, ResponseFacts, Rules, Timestam
 
 /// Checks whether the response to a POST may be stored as the response to a GET of `target`.
 ///
-/// Only a 200 may: with another status the content may be about something other than the target, such as the result of
-/// the request.
+/// Only a 200 may be stored. With another status, the content may describe something other than the target, such as the result of the
+/// request.
 ///
 /// # Errors
 ///

@@ -59,7 +59,7 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// Returns the response form for a complete stored response of `complete_bytes`, after the other preconditions.
+/// Returns the form of the response from a complete stored response of `complete_bytes`. Evaluate all other preconditions first.
 //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
 //= RFC 9111 section 4.3.2: If-Range is evaluated
 //= RFC 9110 section 13.1.5: If-Range without Range is ignored
@@ -99,8 +99,8 @@ pub fn parse(value: &[u8]) -> Option<RangeSet> {
     (!specs.is_empty()).then_some(specs)
 }
 
-/// Resolves the ranges in a body of `complete_bytes`, without those outside it. Sets that would cost more than the
-/// whole body, or in which more than two overlap, resolve to the whole body.
+/// Resolves the ranges in a body of `complete_bytes`, and drops ranges outside it. If the response would be longer than the whole body, or
+/// more than two ranges overlap, the result is the whole body.
 //= RFC 9110 section 14.1.2: byte ranges
 //= RFC 9110 section 14.2: sets of many small or overlapping ranges may be ignored
 pub fn resolve(specs: &[RangeSpec], complete_bytes: u64) -> Ranges {

@@ -1,17 +1,16 @@
 //! Validations before the end of a lifetime, so that no request finds a hot response stale.
 //!
-//! The window is the last share of the time for which a response is fresh here. Responses that were stored together are
-//! not due together: each waits for a part of the first half of the window, drawn from its key. The draw is the same at
-//! each look-up, so a frequently requested response is as likely to be late as any other. A draw at each request
-//! (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", 2015) makes the
-//! hottest responses due first, all at the beginning of the window; its purpose, avoiding duplicate validations, is met
-//! by collapsing. "Timeouts, retries, and backoff with jitter" (Amazon Builders' Library) spreads regular work in this
-//! way: always the same for the same host.
+//! The window is a share at the end of the time for which a response is fresh in this cache. To spread responses that were stored at the
+//! same time, each waits for a part of the first half of the window. The part is a pseudo-random number from the key. The number is the
+//! same at each look-up, so a frequently requested response is as likely to be late as any other. A draw at each request (XFetch: Vattani,
+//! Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", 2015) makes the hottest responses due first, all at the
+//! beginning of the window; its purpose, avoiding duplicate validations, is met by collapsing. "Timeouts, retries, and backoff with jitter"
+//! (Amazon Builders' Library) spreads regular work in this way: always the same for the same host.
 
 use crate::{RequestFacts, Reuse, Rules, StoredFacts, Timestamp};
 
-/// Turns a fresh reuse into [`Reuse::RefreshAhead`] if a validation is due. `draw` depends on the response's key,
-/// evenly distributed over all numbers.
+/// Turns a fresh reuse into [`Reuse::RefreshAhead`] if a validation is due. `draw` is a hash of the response's key, evenly distributed over
+/// all numbers.
 pub fn refresh_ahead(
     decided: Reuse,
     request: &RequestFacts,

@@ -1,12 +1,12 @@
-//! Conclusions for later requests with the same key, drawn from a response that was not stored.
+//! Notes about responses that were not stored, for later requests with the same key.
 //!
-//! If responses aren't shared, requests should not wait for each other: a note records this for a while. Any client can
-//! cause such a response, with its own cookie or an unusual field, so a note applies as narrowly as possible: not to
-//! requests with fewer credentials than the one that caused it, and not if a response is, or recently was, shared.
+//! If responses can't be shared, requests should not wait for each other. A note records this for a limited time. Any client can cause such
+//! a response, with its own cookie or an unusual field, so a note applies as narrowly as possible. It doesn't apply to requests with fewer
+//! credentials than the request that caused it, or if a response is shared, or was recently.
 
 use crate::{NotStored, RequestFacts, StoredFacts, Timestamp};
 
-/// The requests that a note applies to: each scope includes those before it.
+/// The requests that a note applies to. Each scope includes the requests of the previous scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalScope {
     /// Requests with `Authorization`.
@@ -19,7 +19,7 @@ pub enum RefusalScope {
 
 impl RefusalScope {
     /// Returns the scope of requests that are likely to get the same result as `request`, whose response was not stored
-    /// for this reason. `None` is a reason of the gateway itself.
+    /// for this reason. `None` stands for a reason of the gateway itself.
     pub fn of(request: &RequestFacts, reason: Option<NotStored>) -> Self {
         match reason {
             Some(NotStored::Authorization) => Self::Authorization,
@@ -38,9 +38,8 @@ impl RefusalScope {
     }
 }
 
-/// Returns whether a stored response overrides every note: it is fresh, or its lifetime ended less than `lately_ms`
-/// ago. A resource that is still shared and requested would have been stored again soon after; after this time without
-/// that, the note applies.
+/// Returns whether a stored response overrides every note: it is fresh, or its lifetime ended less than `lately_ms` ago. A shared resource
+/// that is still requested is stored again soon. If that hasn't happened within this time, the note applies.
 pub fn was_shared_lately(stored: Option<&StoredFacts>, now: Timestamp, lately_ms: u64) -> bool {
     stored.is_some_and(|stored| stored.staleness_ms(now) < lately_ms)
 }

@@ -21,7 +21,7 @@ pub enum Reuse {
     Validate(NotReused),
     /// A response of the origin server.
     Forward(NotReused),
-    /// None: the request accepts only a stored response, so it gets 504.
+    /// No response, because the request accepts only a stored one: it gets 504.
     Unavailable(NotReused),
 }
 
@@ -55,7 +55,7 @@ impl NotReused {
             Self::Method => FwdReason::Method,
             Self::UriMiss => FwdReason::UriMiss,
             Self::VaryMiss => FwdReason::VaryMiss,
-            // No stored response can answer it.
+            // No stored response can answer the request.
             Self::Miss | Self::Credentials => FwdReason::Miss,
             Self::Partial => FwdReason::Partial,
             Self::OriginConditions | Self::RequestNoCache | Self::RequestMaxAge | Self::RequestMinFresh => {
@@ -73,7 +73,7 @@ pub enum Miss {
     Uri,
     /// No stored response with the same nominated fields.
     Vary,
-    /// Either of the two.
+    /// Either `Uri` or `Vary`.
     Unknown,
     /// Some bytes of the stored response are missing.
     Bytes,
@@ -113,8 +113,8 @@ pub fn on_miss(request: &RequestFacts, rules: &Rules, miss: Miss) -> Reuse {
     without_lookup(request, rules).unwrap_or_else(|| ask_origin(request, rules, reason, Candidate::None))
 }
 
-/// Decides about a request with a stored response that must not be used without validation, even if it is fresh: it
-/// was invalidated since it was stored ([`NotReused::Invalidated`]), or may have been ([`NotReused::Unverified`]).
+/// Decides about a request with a stored response that must be validated even if it is fresh, because it was invalidated after it was
+/// stored ([`NotReused::Invalidated`]) or may have been ([`NotReused::Unverified`]).
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 pub fn reuse_in_doubt(
     request: &RequestFacts,
@@ -200,8 +200,8 @@ pub struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// Returns whether it takes precedence over `other`. A response without `Vary` is often the default of an origin
-    /// server that omits the field there, so it ranks below those that have the field.
+    /// Returns whether this response takes precedence over `other`. A response without `Vary` ranks below responses with the field, because
+    /// many origin servers omit the field in default responses.
     //= RFC 9111 section 4: the most recent of several
     //= RFC 9111 section 4.1: a valid Vary before none
     pub fn goes_before(&self, other: &Self) -> bool {
@@ -212,7 +212,7 @@ impl Matching<'_> {
     }
 }
 
-/// The response that can be validated.
+/// Whether a stored response can be validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Candidate {
     None,
@@ -226,8 +226,8 @@ impl Candidate {
     }
 }
 
-/// Returns the decision if the stored response was made for other users. It must not be named in a validation: a 304
-/// would disclose it.
+/// Returns the decision if the stored response was made for other users. A validation must not name that response, because a 304 would
+/// disclose it.
 fn made_for_others(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> Option<Reuse> {
     let is_for_others = !sharing::may_use(request, stored, rules);
     is_for_others.then(|| ask_origin(request, rules, NotReused::Credentials, Candidate::None))
@@ -263,8 +263,7 @@ fn refused_by_request(
         return Some(NotReused::RequestNoCache);
     }
     //= RFC 9111 section 5.2.1.1: max-age of the request
-    // 0 means a reload: the client requests a response from the origin server, not a stored one that is 0 seconds
-    // old.
+    // `max-age=0` means a reload: the client requests a response from the origin server, not a stored one that is 0 seconds old.
     let too_old = |max_age| max_age == 0 || stored.current_age_ms(now) > to_ms(max_age);
     if directives.max_age.is_some_and(too_old) {
         return Some(NotReused::RequestMaxAge);

@@ -7,10 +7,10 @@ use crate::{Negotiation, Timestamp, credentials, unkeyed};
 pub struct Rules {
     /// Whether responses are stored and reused at all.
     pub enabled: bool,
-    /// Lifetimes from arrival that override those of responses. Prohibitions of the response (`no-store`, `private`,
-    /// `no-cache`) still apply.
+    /// Lifetimes, counted from the arrival of a response, that replace its own lifetime. The response's prohibitions
+    /// (`no-store`, `private`, `no-cache`) still apply.
     pub override_ttl: TtlTable,
-    /// Lifetimes, from arrival, of responses without a lifetime.
+    /// Lifetimes, counted from arrival, for responses that have none of their own.
     pub default_ttl: TtlTable,
     /// Heuristic lifetime from `Last-Modified`, if no other is known.
     pub heuristic: Option<Heuristic>,
@@ -23,19 +23,20 @@ pub struct Rules {
     pub errors: StoredErrors,
     /// The responses to requests with credentials that are stored ([`crate::sharing`]).
     pub credentialed: StoredCredentialed,
-    /// Request fields that identify the user, in addition to those that do by convention.
+    /// Request fields that identify the user, in addition to `Authorization`, `Cookie` and common fields for API keys.
     pub credential_fields: Box<[Box<str>]>,
-    /// Time since which `credentialed` and `credential_fields` are in force. The owner of a response stored earlier is
-    /// unknown, unless the origin or the operator has opened it.
+    /// Time since which `credentialed` and `credential_fields` are in force. A response stored before this time may
+    /// belong to one user, unless the origin or the operator allows sharing it.
     pub judged_since: Timestamp,
     /// Whether responses with `Set-Cookie` are stored, including the field.
     pub store_set_cookie: bool,
-    /// Whether responses are stored that were never fresh, as with `max-age=0`, and have no validator. They answer
-    /// requests with `max-stale`, and other requests while the origin server can't be reached.
+    /// Whether to store responses that have no validator and were never fresh (`max-age=0`). An expired response
+    /// answers requests with `max-stale`, and, while the origin server can't be reached, other requests.
     pub store_expired: bool,
     /// Treatment of a response that doesn't match the extension of its URL ([`crate::file_type`]).
     pub type_mismatch: TypeMismatch,
-    /// Whether a response to POST answers later GETs if it allows that ([`crate::post::may_store_for_get`]).
+    /// Whether a response to POST answers later GET requests, if its fields allow that
+    /// ([`crate::post::may_store_for_get`]).
     pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests are respected.
     pub honour_request_directives: bool,
@@ -60,10 +61,10 @@ pub struct Rules {
 /// A set of defaults for the operator's choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Refuses uses that RFC 9111 leaves open and that often go wrong.
+    /// Forbids uses that RFC 9111 permits but that often leak or mix up responses.
     #[default]
     Safe,
-    /// Allows all that RFC 9111 permits a shared cache.
+    /// Permits every use that RFC 9111 permits a shared cache.
     Rfc9111,
 }
 
@@ -163,54 +164,54 @@ impl Default for Rules {
 /// The error responses that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredErrors {
-    /// Errors about the resource. Others, such as 400 or 412, may be caused by parts of one request outside the cache
-    /// key: if they were stored, one client could break a page for all. They are stored only if a [`TtlTable`] names
-    /// the status.
+    /// Errors about the resource. Other errors, such as 400 or 412, may be caused by parts of one request outside the
+    /// cache key: if the cache stored them, one client could break a page for all. An error of this kind is stored
+    /// only if a [`TtlTable`] names its status.
     OfResource,
-    /// All with an explicit lifetime.
+    /// All error responses with an explicit lifetime.
     All,
 }
 
 /// Treatment of a page at the URL of a file, such as `text/html` for `/account/x.css`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeMismatch {
-    /// Sent to the client that requested it, and not stored.
+    /// The page is sent to the client that requested it, and not stored.
     Pass,
-    /// Stored as its fields say.
+    /// The page is stored if its fields permit that.
     Store,
 }
 
 /// The responses to requests with credentials that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredCredentialed {
-    /// Responses that are opened to others, by `public` or a lifetime. Others may belong to one user although their
-    /// origin server doesn't say so.
+    /// Responses that may be shared, because they have `public` or a lifetime. A response without either may belong to
+    /// one user, even if it lacks `private`.
     Explicit,
-    /// All whose storing the response doesn't forbid.
+    /// All responses that no directive forbids storing.
     All,
 }
 
 /// The groups of stored responses that an unsafe request invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsInvalidated {
-    /// Groups that `Cache-Group-Invalidation` names. With more, any client that may send a POST could invalidate all
-    /// responses that share a group with its target.
+    /// Groups that `Cache-Group-Invalidation` names. With [`Self::Shared`], any client that may send a POST can
+    /// invalidate all responses that share a group with its target.
     Named,
-    /// Also those of the stored responses that the request itself invalidates.
+    /// Also the groups of the stored responses that the request itself invalidates.
     Shared,
 }
 
 /// The time after its expiry for which a response may be used, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleLimit {
-    /// Default, if neither response nor request has a limit.
+    /// The limit if neither the response nor the request has one.
     pub default_ms: u64,
-    /// Upper limit of a limit in the response or request.
+    /// The maximum that a response or request can obtain.
     pub max_ms: u64,
 }
 
 impl StaleLimit {
-    /// Returns the time granted if `asked_ms` is requested.
+    /// Returns the permitted time for a requested time, in milliseconds.
     pub(crate) fn grant_ms(self, asked_ms: Option<u64>) -> u64 {
         asked_ms.unwrap_or(self.default_ms).min(self.max_ms)
     }
@@ -229,7 +230,7 @@ pub struct Heuristic {
     pub percent: u8,
     /// Upper limit in milliseconds.
     pub max_ms: u64,
-    /// Requests whose responses get it.
+    /// The requests whose responses get this lifetime.
     pub requests: HeuristicFor,
 }
 
@@ -254,7 +255,7 @@ impl Default for Heuristic {
 pub enum StatusMatch {
     /// This code.
     Exact(u16),
-    /// All codes with this first digit.
+    /// All status codes with this first digit.
     Class(u8),
     /// All codes.
     Any,
@@ -278,7 +279,7 @@ pub struct TtlTable {
 }
 
 impl TtlTable {
-    /// Returns a table of pairs of status match and lifetime in milliseconds.
+    /// Creates a table from pairs of a status match and a lifetime in milliseconds.
     pub fn new(entries: impl IntoIterator<Item = (StatusMatch, u64)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by_key(|(status, _)| match status {

@@ -11,7 +11,7 @@
 //! - a 304 or a response to HEAD updates a stored response only if that 304 or response may itself be shared
 //!   ([`may_inform`]).
 //!
-//! `tests/sharing.txt` has the result of each combination.
+//! `tests/sharing.txt` lists the result for each combination of request and response.
 
 use crate::opened::{Opener, is_open, still_opens};
 use crate::{
@@ -22,13 +22,14 @@ use crate::{
 pub use crate::credentials::is_credential;
 pub use crate::opened::{is_personal, may_share};
 
-/// Returns whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
+/// Returns whether a stored response may answer a request: while fresh, while stale, or after a validation that names
+/// it.
 pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
     stored.is_for_all() || is_permitted(request, stored, rules)
 }
 
-/// Returns whether the rules in force permit the use. A reload may have changed the rules under which it was stored, so
-/// its owner is unknown: it is used only if the present rules would store it for all.
+/// Returns whether the rules in force permit the use. The stored response may predate a change of the rules, and so
+/// belong to one user: it is used only if the present rules would store it for all.
 fn is_permitted(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
     if stored.sets_cookie() && !rules.store_set_cookie {
         return false;
@@ -62,8 +63,8 @@ pub fn may_name(
 }
 
 /// Returns the fields of a 304, or of a response to HEAD, that update a stored response with `status`: all fields, or,
-/// if the 304 or response may belong to one user, only those that date, control and identify the stored response. Its
-/// other fields are about that user.
+/// if the 304 or response may belong to one user, only those that date, control and identify the stored response. The
+/// remaining fields of such a response may describe that user.
 pub fn news<'a>(
     request: &RequestFacts,
     status: u16,
@@ -76,8 +77,8 @@ pub fn news<'a>(
     received.iter().copied().filter(|(name, _)| is_for_all || is_of_everybody(name, rules)).collect()
 }
 
-/// Returns whether a field of a 304 is about the stored response for all users: those that date, control and identify
-/// it. Other fields may be about the user of the request.
+/// Returns whether a field of a 304 applies to the stored response for all users: such fields date, control or identify
+/// it. Other fields may describe the user who sent the request.
 fn is_of_everybody(name: &str, rules: &Rules) -> bool {
     const NAMES: [&str; 6] = ["cache-control", "date", "etag", "expires", "last-modified", "vary"];
     let is = |known: &str| name.eq_ignore_ascii_case(known);

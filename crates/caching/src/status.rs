@@ -5,9 +5,9 @@
 pub enum StatusClass {
     /// Understood, with a heuristic lifetime (RFC 9110 section 15.1).
     Heuristic,
-    /// Understood; stored with an explicit lifetime only.
+    /// Understood, but stored only with an explicit lifetime.
     Explicit,
-    /// Not understood: stored as the RFC permits for any final code, with an explicit lifetime only, and never under
+    /// Not understood: stored only with an explicit lifetime, as the RFC permits for any final code, and never under
     /// `must-understand`.
     Unknown,
     /// 206: part of a representation, never stored as the whole.
@@ -46,7 +46,7 @@ pub fn classify(status: u16) -> StatusClass {
         //= RFC 6585 section 5: 431 is not stored
         //= RFC 6585 section 6: 511 is not stored
         428 | 429 | 431 | 511 => StatusClass::Never,
-        // Codes from 600 on are invalid, but in use, and final.
+        // Codes from 600 on are invalid, but some servers send them as final codes.
         //= RFC 9110 section 15: unrecognized status codes are treated as x00
         200..=999 => StatusClass::Unknown,
         _ => StatusClass::Never,
@@ -67,7 +67,7 @@ pub fn is_of_one_request(status: u16) -> bool {
     }
 }
 
-/// Returns whether a code may have a heuristic lifetime, with 206 as part of a 200.
+/// Returns whether a code may have a heuristic lifetime; a 206 may, as a part of a 200.
 //= RFC 9110 section 15.1: heuristically cacheable status codes
 pub fn is_heuristic(status: u16) -> bool {
     matches!(classify(status), StatusClass::Heuristic | StatusClass::Partial)

@@ -6,11 +6,11 @@ use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, freshness, opened,
 };
 
-/// The facts about a stored response. Small and `Copy`, because there is one for each stored response; its size is
-/// independent of the header section, and numbers have less than 64 bits if possible.
+/// The facts about a stored response. The cache holds one for each stored response, so the type is small and `Copy`:
+/// its size doesn't depend on the header section, and most numbers have less than 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFacts {
-    /// Time at which it arrived, or was last freshened.
+    /// Time at which the response arrived, or was last freshened.
     pub response_time: Timestamp,
     /// `Date`, or the time of arrival.
     pub date: Timestamp,
@@ -23,9 +23,9 @@ pub struct StoredFacts {
     stale_if_error: Window,
     /// The source of the freshness lifetime.
     pub lifetime_source: LifetimeSource,
-    /// Whether it must not be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
+    /// Whether the response must not be used stale: `must-revalidate`, `proxy-revalidate` or `s-maxage`.
     pub must_revalidate: bool,
-    /// Whether it must not be used without validation: `no-cache`.
+    /// Whether the response must not be used without validation: `no-cache`.
     pub no_cache: bool,
     marks: u8,
 }
@@ -36,14 +36,14 @@ const HAS_VALIDATOR: u8 = 1;
 const OPENED: u8 = 2;
 /// Flag of a response with `immutable`.
 const IMMUTABLE: u8 = 4;
-/// Flag of a response that the operator allows sharing, and the origin server does not.
+/// Flag of a response that only the operator allows sharing, and not the origin server.
 const GRANTED: u8 = 8;
 /// Flag of a response stored with `Set-Cookie`.
 const SETS_COOKIE: u8 = 16;
-/// Flag of a response that no directive forbids using stale, but that answers credentials and has no lifetime, so it is
-/// never used stale.
+/// Flag of a response to a request with credentials, without a lifetime: it is never used stale, although no directive
+/// forbids that.
 const PERSONAL: u8 = 32;
-/// Flag of a lifetime that was ended early.
+/// Flag of a response whose lifetime was ended early.
 const ENDED: u8 = 64;
 
 impl StoredFacts {
@@ -58,7 +58,7 @@ impl StoredFacts {
         let opener = opened::opener(lifetime, response, rules);
         let has_directive =
             directives.must_revalidate || directives.proxy_revalidate || directives.s_maxage.is_some();
-        // `public` permits storing it; only a lifetime would permit using it without validation.
+        // `public` permits storing a response to credentials, but only a lifetime permits using it without validation.
         let is_personal = opened::is_personal(request, rules) && lifetime.ms == 0;
         let useful_ms = rules.useful_when_stale_ms(stale_while_revalidate.ms(), stale_if_error.ms());
         Self {
@@ -87,14 +87,14 @@ impl StoredFacts {
         }
     }
 
-    /// Marks it as made for one request: it is validated for all others.
+    /// Marks the response as made for one request: every other request validates it first.
     #[must_use]
     pub fn for_one_request(mut self) -> Self {
         self.no_cache = true;
         self
     }
 
-    /// Returns whether it has `ETag` or `Last-Modified`, so that it can be validated.
+    /// Returns whether the response has `ETag` or `Last-Modified`, so that it can be validated.
     pub fn has_validator(&self) -> bool {
         self.marks & HAS_VALIDATOR != 0
     }
@@ -105,7 +105,7 @@ impl StoredFacts {
         self.opener().is_some()
     }
 
-    /// Returns the party that allows sharing.
+    /// Returns the party that allows sharing, the origin or the operator; `None` if neither allows it.
     pub(crate) fn opener(&self) -> Option<Opener> {
         if self.marks & OPENED != 0 {
             return Some(Opener::Origin);
@@ -113,47 +113,48 @@ impl StoredFacts {
         (self.marks & GRANTED != 0).then_some(Opener::Operator)
     }
 
-    /// Returns whether every request may use it under any rules: the origin server allows sharing, and it sets no
-    /// cookie.
+    /// Returns whether the response may answer every request under any rules: the origin server allows sharing, and the
+    /// response sets no cookie.
     pub(crate) fn is_for_all(&self) -> bool {
         self.marks & (OPENED | SETS_COOKIE) == OPENED
     }
 
-    /// Returns whether it was stored with `Set-Cookie`, as the operator permits.
+    /// Returns whether the response was stored with `Set-Cookie`, as the operator permits.
     pub(crate) fn sets_cookie(&self) -> bool {
         self.marks & SETS_COOKIE != 0
     }
 
-    /// Returns whether it has `immutable`: it never changes while it is fresh.
+    /// Returns whether the response has `immutable`, so that it never changes while it is fresh.
     pub fn is_immutable(&self) -> bool {
         self.marks & IMMUTABLE != 0
     }
 
-    /// Returns whether only the credentials of its request, and no directive, forbid using it stale.
+    /// Returns whether the response must not be used stale only because its request had credentials, not because of a
+    /// directive.
     pub fn is_personal(&self) -> bool {
         self.marks & PERSONAL != 0
     }
 
-    /// Returns whether its lifetime was ended early, as by a soft purge.
+    /// Returns whether the response's lifetime was ended early, as by a soft purge.
     pub fn is_ended(&self) -> bool {
         self.marks & ENDED != 0
     }
 
-    /// Returns its age on arrival, in milliseconds.
+    /// Returns the age of the response on arrival, in milliseconds.
     pub fn corrected_initial_age_ms(&self) -> u64 {
         self.corrected_initial_age.ms()
     }
 
-    /// Returns the facts for a request that has waited for the arrival for `waited_ms`. `corrected_initial_age`
-    /// includes the whole delay of the request that fetched the response. For a waiting request, only its own wait
-    /// counts as delay; it would have accepted any response after that, so the age on arrival is reduced by the wait.
+    /// Returns the facts for a request that has waited `waited_ms` for the response of another request's fetch.
+    /// `corrected_initial_age` includes the whole delay of that fetch. A waiting request accepts any response that is
+    /// generated while it waits, so its wait is subtracted from the age on arrival.
     #[must_use]
     pub fn awaited(&self, waited_ms: u64) -> Self {
         let age_ms = self.corrected_initial_age_ms().saturating_sub(waited_ms);
         Self { corrected_initial_age: Span::from_ms(age_ms), ..*self }
     }
 
-    /// Returns the age at which it stops being fresh, in milliseconds.
+    /// Returns the age at which the response stops being fresh, in milliseconds.
     pub fn freshness_lifetime_ms(&self) -> u64 {
         self.freshness_lifetime.ms()
     }
@@ -168,8 +169,8 @@ impl StoredFacts {
         self.stale_if_error.ms()
     }
 
-    /// Returns how many milliseconds after its freshness ends it is still worth its memory: as long as it may be used
-    /// stale, and at least a day, for validation.
+    /// Returns how many milliseconds after its lifetime the response is worth keeping: as long as it may be used stale,
+    /// and at least a day, for validation.
     pub fn useful_when_stale_ms(&self) -> u64 {
         self.useful_when_stale.ms()
     }
@@ -208,7 +209,7 @@ impl StoredFacts {
         self.current_age_ms(now) / 1000
     }
 
-    /// Returns whether it is fresh.
+    /// Returns whether the response is fresh.
     //= RFC 9111 section 4.2: fresh while the lifetime is greater than the age
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.ttl_ms(now) > 0
@@ -295,9 +296,10 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
     apparent_age_s.unsigned_abs().saturating_mul(1000).max(corrected_age_ms)
 }
 
-/// Returns the lifetime including the initial age. A lifetime from the operator runs from the arrival: the origin
-/// server doesn't know it, and an `Age` from upstream or a wrong clock would use it up before it began. The age still
-/// counts, so the lifetime is extended by it: the RFC leaves lifetimes that the origin doesn't state to caches.
+/// Returns the lifetime including the initial age. A lifetime from the operator begins on arrival: otherwise an `Age`
+/// from upstream or a wrong clock could end it before the response arrives. The age of the response includes its
+/// initial age, so the lifetime is extended by it. RFC 9111 leaves the choice of a lifetime to the cache if the origin
+/// states none.
 fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
     match lifetime.source {
         LifetimeSource::Override | LifetimeSource::Default => lifetime.ms.saturating_add(initial_age_ms),
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(size_of::<StoredFacts>(), 48);
     }
 
-    /// A gateway whose clock is half a minute ahead, and that knows this offset.
+    /// The gateway's clock is half a minute ahead, and the gateway knows this offset.
     #[test]
     fn what_is_dated_by_others_is_no_older_by_a_clock_that_is_ahead() {
         let now = Timestamp::from_ms(1_030_500);

@@ -39,8 +39,8 @@ reason_codes! {
         TypeMismatch = "type-mismatch", "", "The URL has a file extension, and `Content-Type` is of another type, for example a page for a style sheet (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
-        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored. Either fields added by a 304 or a HEAD made it larger than a response may have it, or it doesn't fit into a record of the shared store. A record holds at most 64 KiB, including a body of up to 4 KiB; without `Content-Length`, 4 KiB are reserved for the body.";
-        NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with: the origin sends neither a lifetime nor a validator. Send `Cache-Control: max-age=60`, or set `ttl_default` in a rule.";
+        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored. Either fields from a 304 or a HEAD increased it above the limit for responses, or it doesn't fit into a record of the shared store. A record holds at most 64 KiB, including a body of up to 4 KiB; without `Content-Length`, 4 KiB are reserved for the body.";
+        NoFreshness = "no-freshness", "RFC 9111 section 3", "The response is never fresh, can't be used stale and can't be validated: the origin sends neither a lifetime nor a validator. Send `Cache-Control: max-age=60`, or set `ttl_default` in a rule.";
     }
 }
 
@@ -51,8 +51,8 @@ impl NotStored {
             || self.is_of_credentials()
     }
 
-    /// Returns whether the credentials of the request are the reason, so that it doesn't apply to requests without
-    /// them.
+    /// Returns whether the credentials of the request are the reason, so that the response to a request without
+    /// credentials might be stored.
     pub fn is_of_credentials(self) -> bool {
         matches!(self, Self::Authorization | Self::Credentials)
     }
@@ -62,7 +62,7 @@ impl NotStored {
 ///
 /// # Errors
 ///
-/// Returns the first reason against it.
+/// Returns the first reason against storing the response.
 //= RFC 9111 section 3: when a response may be stored
 pub fn may_store(
     request: &RequestFacts,
@@ -90,12 +90,12 @@ pub fn may_store(
     Ok(Storable { facts, varies: response.vary == VarySummary::Nominates })
 }
 
-/// Checks a response by its status and directives alone, without parsing its other fields. For most responses that
-/// aren't stored, this suffices.
+/// Checks a response by its status and directives alone, without parsing its other fields. This check finds the reason
+/// for most responses that aren't stored.
 ///
 /// # Errors
 ///
-/// Returns the reason that [`may_store`] would return. If there is none, only [`may_store`] can decide.
+/// Returns the reason that [`may_store`] would return. If this check finds no reason, only [`may_store`] can decide.
 pub fn may_store_by_directives(
     request: &RequestFacts,
     status: u16,
@@ -230,7 +230,7 @@ pub struct StorageFilter<'a> {
     control: Control<'a>,
     hop_by_hop: HopByHop<'a>,
     set_cookie: CookieFields,
-    /// Whether a directive excludes fields. Most responses have no such directive, so names need not be compared.
+    /// Whether a directive excludes fields. In most responses none does, so no names have to be compared.
     qualifies: bool,
 }
 
@@ -252,9 +252,8 @@ impl<'a> StorageFilter<'a> {
         Self { response, control, hop_by_hop: HopByHop::of(response), set_cookie, qualifies }
     }
 
-    /// Returns whether a field of this name is stored. `Age` is not: each reuse writes its own. `X-Cache` reports how a
-    /// cache answered one request, and `Trailer` announces the trailer section of one message: neither holds for the
-    /// next.
+    /// Returns whether a field of this name is stored. `Age` isn't stored, because the cache computes it for each
+    /// reuse. `X-Cache` and `Trailer` aren't stored either, because they describe a single message.
     //= RFC 9111 section 3.1: fields of a proxy are not stored
     //= RFC 9111 section 3.1: all fields are stored
     //= RFC 9111 section 3.1: hop-by-hop fields may be removed before storing

@@ -2,10 +2,10 @@
 //! requests.
 
 /// Returns the path and query with the escapes of unreserved characters decoded and all others in upper case. Returns
-/// `None` for a target in normal form; most have no escape and cost only a search for `%`.
+/// `None` for a target in normal form. Most targets have no escape, so the function only searches for `%`.
 ///
-/// Invalid escapes (`%`, `%2`, `%g1`) stay unchanged. Next to one, an escaped hexadecimal digit stays too: decoding it
-/// would complete an escape, and normalising `%%361` would change it each time.
+/// Invalid escapes (`%`, `%2`, `%g1`) stay unchanged. An escaped hexadecimal digit next to an invalid escape also
+/// stays unchanged: decoding it would complete an escape, and `%%361` would change each time it is normalised.
 //= RFC 3986 section 6.2.2.1: the digits of escapes in upper case
 //= RFC 3986 section 6.2.2.2: escapes of unreserved characters are decoded
 pub fn normal_form(target: &str) -> Option<String> {

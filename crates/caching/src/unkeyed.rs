@@ -16,21 +16,21 @@ use crate::hop_by_hop;
 pub enum FieldClass {
     /// No known effect: the field is forwarded, and a response that depends on it names it in `Vary`.
     Ordinary,
-    /// Identifies the client. Only a trusted peer may send it.
+    /// Identifies the client. Only a trusted peer may send this field.
     Address,
-    /// The scheme of the client's request, in this form. Only a trusted peer may send it.
+    /// The scheme of the client's request, encoded in this form. Only a trusted peer may send this field.
     Scheme(SchemeForm),
-    /// `X-Forwarded-Host`: the host of the client's request. Only a trusted peer may send it.
+    /// `X-Forwarded-Host`: the host of the client's request. Only a trusted peer may send this field.
     Host,
-    /// `X-Forwarded-Port`: the port of the client's request. Only a trusted peer may send it.
+    /// `X-Forwarded-Port`: the port of the client's request. Only a trusted peer may send this field.
     Port,
     /// `X-Forwarded-For`, and `Forwarded` (RFC 7239), which contains all of these: the hops of the request. Only
-    /// trusted peers may send them.
+    /// trusted peers may send these fields.
     Hops,
     /// Other facts about the route of the request or its response, or the client's certificate. Only a trusted peer may
-    /// send it.
+    /// send this field.
     Way,
-    /// Replaces the method, which a client may do.
+    /// Replaces the method; any client may send it.
     Method,
     /// Replaces host or target, or selects the part of a framework that answers.
     Override,
@@ -48,7 +48,7 @@ pub enum SchemeForm {
 }
 
 impl SchemeForm {
-    /// Returns whether a value means https; `None` for anything but the two words.
+    /// Returns whether a value means https; `None` if it means neither https nor http.
     pub fn is_https(self, value: &[u8]) -> Option<bool> {
         let is = |word: &str| value.eq_ignore_ascii_case(word.as_bytes());
         match self {
@@ -60,7 +60,7 @@ impl SchemeForm {
         }
     }
 
-    /// Returns the value for a scheme.
+    /// Returns the value that encodes a scheme.
     pub fn value(self, scheme: &'static str) -> &'static str {
         match (self, scheme) {
             (Self::Name, scheme) => scheme,
@@ -92,7 +92,7 @@ pub fn are_read_alike(one: &str, other: &str) -> bool {
 
 /// Returns the class of a field name, in any case.
 pub fn class_of(name: &str) -> FieldClass {
-    // Most names are in none of these classes, as their first two letters show.
+    // The first two letters rule out most names.
     let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
     match [first | 0x20, second | 0x20] {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
@@ -125,7 +125,7 @@ fn class_of_candidate(name: &str) -> FieldClass {
     }
 }
 
-/// Returns whether CGI maps a name to the same variable as a known one.
+/// Returns whether CGI maps a name to the same variable as a known field name.
 fn is_same_name(name: &str, known: &str) -> bool {
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
 }
@@ -311,8 +311,8 @@ const OVERRIDES: [&str; 55] = [
 const OVERRIDE_PREFIXES: [&str; 6] =
     ["x-invoke-", "x-middleware-", "x-orig-", "x-original-", "x-react-router-", "x-rewrite-"];
 
-/// Returns whether a field of this name may reach the origin in a form other than the received one: a gateway writes or
-/// drops it.
+/// Returns whether a gateway may write or drop a field of this name, so that the origin doesn't receive it as the
+/// client sent it.
 pub fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
         || is_spelled_oddly(name)

@@ -20,18 +20,19 @@ pub type Indexes = SmallVec<[usize; 4]>;
 pub struct Known<'a> {
     /// Its validators.
     pub validators: Validators<'a>,
-    /// Whether it may answer only requests that select it, even if a 304 identifies it: it is one of several codings of
-    /// a content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or belongs to one user (`Vary` names
-    /// `Cookie` or `Authorization`).
+    /// Whether the response may answer only requests that select it, even if a 304 identifies it. This is the case if
+    /// it is one of several codings of a content (it has `Content-Encoding`, or `Vary` names `Accept-Encoding`), or it
+    /// belongs to one user (`Vary` names `Cookie` or `Authorization`).
     pub is_only_for_selected: bool,
 }
 
 /// Returns the stored responses that a validation request names, at most `max`: the one that the request selected, and
 /// those that the origin server may select. `stored` has all responses under the key, most recent first.
 ///
-/// The others are named only by a strong tag, and only if they neither are one of several codings nor belong to one
-/// user. For a request that did not select them, a 304 to a weak tag proves too little. Origin servers that encode on
-/// the fly (nginx, Apache httpd) compare the tag of the plain file before they know which coding the request selects.
+/// A response that the request did not select is named only by a strong tag, and only if it neither is one of several
+/// codings nor belongs to one user. A 304 to a weak tag doesn't prove that it is right for the request. Origin servers
+/// that encode on the fly (nginx, Apache httpd) compare the tag of the plain file before they know which coding the
+/// request selects.
 //= RFC 9111 section 4.3.1: validators of the same URI
 //= RFC 9111 section 4.3.1: responses that the request cannot choose
 pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> Indexes {
@@ -51,11 +52,11 @@ pub fn candidates(selected: Option<usize>, stored: &[Known<'_>], max: usize) -> 
 pub enum First {
     /// The response that the request selected.
     Selected,
-    /// A response that the request did not select: it selected none of the candidates.
+    /// A response that the request did not select, because it selected none of the candidates.
     Other,
 }
 
-/// Returns the precondition fields of a validation of these candidates, which replace those of the client.
+/// Returns the precondition fields of a validation of these candidates, which replace the client's precondition fields.
 /// `Last-Modified` is sent back unchanged.
 //= RFC 9111 section 4.3.1: entity tags are sent
 pub fn conditional_fields<'a>(
@@ -142,8 +143,9 @@ pub fn freshen<'a>(
     Freshened { fields, response }
 }
 
-/// Returns the stored fields after a 304: each field of the 304 replaces all lines of its name, at the place of the
-/// first, or is appended. Fields about the content stay, and those that date the old response are removed.
+/// Returns the stored fields after a 304: each field of the 304 replaces all stored lines of its name, at the position
+/// of the first of them, or is appended. Fields about the content are kept, and fields that date the old response are
+/// removed.
 //= RFC 9111 section 3.2: updating stored header fields
 pub fn freshened_fields<'a>(
     stored: &[FieldLine<'a>],
@@ -177,8 +179,8 @@ pub struct HeadLimits {
 }
 
 /// Returns whether updates have made a stored header section larger than the limits for a response. A header section
-/// that was as large on arrival counts as not grown. Without this limit, updates could accumulate, because each 304 may
-/// add new names.
+/// that exceeded the limits on arrival may keep its size. Without this check, the header section could grow with each
+/// 304 that adds new names.
 pub fn outgrows<'a>(
     updated: impl IntoIterator<Item = FieldLine<'a>>,
     stored: &[FieldLine<'_>],
@@ -271,7 +273,7 @@ fn is_one_of(names: &[&str], name: &str) -> bool {
 //= RFC 9111 section 3.2: the prefix Content- is no signal
 const KEPT_AS_STORED: [&str; 4] = ["content-length", "content-encoding", "content-type", "content-range"];
 
-/// These fields date the response that they arrived with.
+/// Fields that date the message with which they arrive.
 const DATING_FIELDS: [&str; 2] = ["age", "date"];
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use crate::{EntityTag, FieldLine, Timestamp, date, fields};
 
-/// `ETag` and `Last-Modified` of a response. `Last-Modified` is kept as sent and as a date; one that is not a date is
-/// left out.
+/// `ETag` and `Last-Modified` of a response. `Last-Modified` is kept as sent and as a date; a value that isn't a date
+/// is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The value of `ETag`, not empty.
@@ -44,11 +44,11 @@ impl<'a> Validators<'a> {
     }
 }
 
-/// Parsed properties of [`Validators`], stored with the fields of a response, which contain the text. From `Date` only
-/// the strength of `Last-Modified` is kept.
+/// Parsed properties of [`Validators`], stored next to the fields of a response, which contain the text of the
+/// validators. `Date` only decides whether `Last-Modified` is strong, so it isn't stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredValidators {
-    /// The seconds of `Last-Modified`, which has no fractions, with the flags in the low bits.
+    /// `Last-Modified` in whole seconds, with the flags in the low bits.
     packed: i64,
 }
 
@@ -58,7 +58,8 @@ const IS_STRONG: i64 = 4;
 const FLAG_BITS: u32 = 3;
 
 impl StoredValidators {
-    /// Returns the validators. `value` returns the first value of a field of the response that they were parsed from.
+    /// Returns the validators. `value` returns the first value of a field in the response from which the validators
+    /// were parsed.
     #[inline]
     pub fn view<'a>(&self, value: impl Fn(&str) -> Option<&'a [u8]>) -> Validators<'a> {
         let has = |flag| self.packed & flag != 0;
@@ -90,7 +91,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_seconds(1_800_000_000);
 
-    /// Checks that the stored form has the same validators as the fields.
+    /// Checks that the stored form returns the validators that the fields contain.
     fn check(lines: &[FieldLine<'_>], is_strong: bool) {
         let parsed = Validators::parse(lines, NOW);
         let stored = StoredValidators::from(parsed);

@@ -25,17 +25,17 @@ pub enum VaryUnusable {
     /// A member is not a field name.
     #[error("a member of Vary isn't a field name")]
     InvalidName,
-    /// There are more than [`NOMINATED_FIELDS_MAX`] fields.
+    /// `Vary` nominates more than [`NOMINATED_FIELDS_MAX`] fields.
     #[error("Vary nominates more than {NOMINATED_FIELDS_MAX} fields")]
     TooMany,
 }
 
-/// The result of [`NominatedFields::parse`] without the names.
+/// The result of [`NominatedFields::parse`], without the field names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VarySummary {
     /// The response answers every request for its key.
     NothingNominated,
-    /// The response answers requests with the same nominated fields.
+    /// The response answers requests that have the same values of the nominated fields.
     Nominates,
     /// The response answers no other request.
     Unusable(VaryUnusable),
@@ -65,7 +65,8 @@ impl NominatedFields {
         Self { names: names.into() }
     }
 
-    /// Returns the names joined by commas: equal exactly if the nominated fields are.
+    /// Returns the names joined by commas. Two sets of nominated fields are equal exactly if the joined names are
+    /// equal.
     pub fn as_str(&self) -> &str {
         &self.names
     }
@@ -73,7 +74,7 @@ impl NominatedFields {
     /// Returns the names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let mut rest = &*self.names;
-        // The names are few and short, so an optimised search would cost more to set up than it saves.
+        // The names are few and short, so setting up an optimised search costs more than it saves.
         let names = std::iter::from_fn(move || {
             let end = rest.bytes().position(|byte| byte == b',').unwrap_or(rest.len());
             let (name, left) = rest.split_at_checked(end).filter(|_| !rest.is_empty())?;
@@ -144,7 +145,8 @@ impl NominatedFields {
     }
 
     /// Returns whether `response` answers all requests that another response answers, so that the other is redundant.
-    /// Both nominate the same fields and have the same coding; the values are those captured with each.
+    /// Both responses nominate the same fields and have the same coding; `own` and `other` are the values captured for
+    /// each.
     pub fn covers(
         &self,
         own: &NominatedValues,
@@ -168,8 +170,8 @@ impl NominatedFields {
         })
     }
 
-    /// Appends bytes that are equal for two requests exactly if the nominated fields and their values are. Allocates in
-    /// `out` only.
+    /// Appends bytes that are equal for two requests exactly if the nominated fields and their values are equal.
+    /// Allocates in `out` only.
     pub fn write_variant_key(&self, request: Selecting<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&length_prefix(self.names.as_bytes()));
         out.extend_from_slice(self.names.as_bytes());
@@ -242,8 +244,8 @@ impl NominatedFields {
 #[derive(Clone, Debug, Default)]
 pub struct NominatedValues {
     bytes: Box<[u8]>,
-    /// The lines as sent, if fields are compared by meaning; empty otherwise. Most requests repeat them literally, and
-    /// comparing bytes is faster than parsing them.
+    /// The lines as sent, if fields are compared by meaning; empty otherwise. Most requests have exactly the same
+    /// lines, and comparing bytes is faster than parsing.
     sent: Box<[u8]>,
 }
 
@@ -256,7 +258,7 @@ impl PartialEq for NominatedValues {
 impl Eq for NominatedValues {}
 
 impl NominatedValues {
-    /// Returns the lengths of its allocations in bytes.
+    /// Returns the lengths of this value's allocations, in bytes.
     pub fn heap_bytes(&self) -> [usize; 2] {
         [self.bytes.len(), self.sent.len()]
     }
@@ -282,7 +284,7 @@ impl<'a> Selecting<'a> {
         Self { codings, ..self }
     }
 
-    /// Returns whether a stored response may match by its own fields, in this dimension.
+    /// Returns whether the fields of a stored response take part in the comparison of this request field.
     fn looks_at_responses(&self, name: &str) -> bool {
         match self.negotiation {
             Negotiation::AsSent => false,
@@ -326,7 +328,7 @@ const WEIGHT_BYTES: usize = 2;
 
 type Names<'a> = SmallVec<[&'a str; NOMINATED_FIELDS_MAX]>;
 
-/// Returns the distinct members of `Vary`, as written. `*` takes precedence over all other faults.
+/// Returns the distinct members of `Vary`, as written. An error for `*` takes precedence over all other errors.
 fn collect_names<'a>(response: &'a [FieldLine<'a>]) -> Result<Names<'a>, VaryUnusable> {
     if fields::members(response, "vary").any(|member| member == b"*") {
         return Err(VaryUnusable::Any);
@@ -393,7 +395,7 @@ fn has_value(name: &str, captured: &[u8], request: Selecting<'_>) -> bool {
     encode_value(name, request, &mut |piece| value.take(piece)).is_continue() && value.is_over()
 }
 
-/// Compares bytes with a sequence of pieces.
+/// A comparison of bytes with a text that arrives in pieces.
 struct Comparison<'a> {
     left: &'a [u8],
 }
@@ -420,7 +422,7 @@ fn is_certain_value(name: &str, captured: &[u8], request: Selecting<'_>, respons
     negotiation::is_certain(dimension, then.as_ref(), &now, response)
 }
 
-/// Returns the preferences in a captured value that consists of nothing else.
+/// Returns the captured preferences, if the value was captured as preferences.
 fn preferences_in(captured: &[u8]) -> Option<Preferences<'_>> {
     match captured {
         [PREFERENCES, members @ ..] => Some(captured_preferences(members)),
@@ -437,7 +439,7 @@ fn captured_preferences(mut members: &[u8]) -> Preferences<'_> {
     }))
 }
 
-/// Splits the captured form of one value, including its end mark, from the rest.
+/// Splits off the captured form of the first value, including its end mark.
 fn cut_value(captured: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut left = captured.strip_prefix(&[PREFERENCES]).unwrap_or(captured);
     while let Some((_, rest)) = cut_member(left) {

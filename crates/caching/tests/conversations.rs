@@ -1,5 +1,5 @@
 //! Plays the conversations of `conformance/caching` against a model cache that consists of this crate's functions only.
-//! Time is simulated; the origin answers as the files say.
+//! Time is simulated, and the origin sends the responses that the files specify.
 
 mod model;
 

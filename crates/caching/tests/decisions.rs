@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const EPOCH: Timestamp = Timestamp::from_seconds(784_111_777);
 
-/// Runs every case of a file and shows all that differ.
+/// Runs every case of a file, and fails with a list of the cases whose results differ.
 fn check(file: &str, outcome: fn(&Case<'_>) -> Value) {
     let cases: Vec<Value> = serde_json::from_str(file).unwrap();
     assert!(!cases.is_empty());

@@ -55,7 +55,8 @@ struct Choice {
     is_certain: bool,
 }
 
-/// Returns whether the response to one request answers another.
+/// Returns whether a response to a request with the preferences `then` answers one with the preferences
+/// `now`.
 fn choice(field: &'static str, content: (&'static str, &str), then: &Weighted, now: &Weighted) -> Choice {
     let response: &[FieldLine<'_>] = &[("Vary", field.as_bytes()), (content.0, content.1.as_bytes())];
     let nominated = NominatedFields::parse(response).unwrap();
@@ -79,7 +80,8 @@ proptest! {
         then in preferences(CODINGS), now in preferences(CODINGS),
     ) {
         let Choice { is_same, is_certain } = choice("Accept-Encoding", ("Content-Encoding", coding), &then, &now);
-        // For equal preferences the origin has selected this response, acceptable or not.
+        // If the preferences are equal, the origin has selected this response for them, even if they don't
+        // accept it.
         prop_assert!(!is_certain || is_same || accepts_coding(&now, coding));
     }
 

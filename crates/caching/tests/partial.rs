@@ -1,5 +1,5 @@
-//! Parts of a representation: properties of intervals, checked against a bitmap, and the responses that are
-//! combined.
+//! Tests of partial responses: byte ranges are compared with a bitmap, and parts are combined only if they
+//! belong to the same representation.
 
 use caching::partial::{
     Description, Extents, HoleAnswer, Wanted, if_range_value, is_described_alike, is_of_one_message, judge,
@@ -195,8 +195,8 @@ fn parts_of_another_representation_are_not_combined() {
     const GZIP: FieldLine<'_> = ("Content-Encoding", b"gzip");
     const BOTH: FieldLine<'_> = ("content-encoding", b"br , gzip");
     type Lines = &'static [FieldLine<'static>];
-    // Stored fields, received fields, and whether they match if the request had `If-Range`, and if it had
-    // none.
+    // Stored fields, received fields, whether they match if the request had `If-Range`, and whether they
+    // match without `If-Range`.
     let cases: &[(Lines, Lines, bool, bool)] = &[
         (&[], &[], true, true),
         (&[GZIP], &[], false, false),

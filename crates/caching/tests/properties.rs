@@ -121,7 +121,8 @@ fn rules() -> impl Strategy<Value = Rules> {
 }
 
 const STATUSES: &[u16] = &[0, 100, 200, 203, 206, 299, 301, 302, 304, 404, 412, 500, 503, 600, 65535];
-/// A targeted `no-cache` doesn't prohibit: with it, a `no-store` in `Cache-Control` is ignored (RFC 9213).
+/// A targeted `no-cache` isn't in this list: it permits storing, and a cache that finds it ignores `no-store`
+/// in `Cache-Control` (RFC 9213).
 const PROHIBITIONS: &[(&str, &str)] = &[
     ("Cache-Control", "no-store"),
     ("Cache-Control", "private"),
@@ -157,7 +158,7 @@ proptest! {
     #[test]
     fn age_only_grows(response in response(), rules in rules(), now in moment(), later_ms in 0..1_000_000i64) {
         let facts = facts(&response);
-        // A clock that was set back is tested separately.
+        // Another test covers a clock that was set back.
         prop_assume!(now.ms_since(facts.times.response) >= -10_000);
         let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &rules);
         let age_ms = stored.current_age_ms(now);
@@ -401,7 +402,8 @@ impl Parts {
         CacheKey::new(&parts, rules)
     }
 
-    /// Normalises the parts naively: keys must be equal exactly if the results are.
+    /// Normalises the parts in a simple way: two keys have to be equal exactly if the normalised parts are
+    /// equal.
     fn normalised(mut self, rules: &KeyRules) -> Self {
         self.scheme.make_ascii_lowercase();
         self.authority.make_ascii_lowercase();
@@ -550,7 +552,7 @@ fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
     })
 }
 
-/// Generates an element that a proxy could write, with the bytes that quotations may contain.
+/// Generates a `Forwarded` element that a proxy could write, with all bytes that quoted strings may contain.
 fn element() -> impl Strategy<Value = String> {
     let node = prop::sample::select(&["192.0.2.1", "\"[2001:db8::1]:80\"", "unknown", "_a", "\"_a:_b\""][..]);
     let text = "(\\\\[ -~]|[ !#-\\[\\]-~]){0,8}";

@@ -1,4 +1,5 @@
-//! Tests which requests don't wait for each other after a refused response, and for how long.
+//! Tests which requests are no longer collapsed after the cache refused to store a response, and for how
+//! long.
 
 use caching::refusal::{RefusalScope, was_shared_lately};
 use caching::{ExchangeTimes, NotStored, RequestFacts, ResponseFacts, Rules, StoredFacts, Timestamp};
@@ -13,7 +14,8 @@ fn facts(field: &str) -> RequestFacts {
 
 #[test]
 fn a_refusal_speaks_of_requests_like_the_refused_one() {
-    // The request, the reason why its response was not stored, and the requests that would hardly get another result.
+    // Each case: a request, the reason why its response wasn't stored, and whether the refusal applies to
+    // later requests with `Authorization`, with a cookie and without either.
     for (asked, reason, with_authorization, with_cookie, without) in [
         (AUTHORIZATION, Some(NotStored::Authorization), true, false, false),
         (AUTHORIZATION, Some(NotStored::ResponseNoStore), true, true, false),

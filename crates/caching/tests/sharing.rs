@@ -1,14 +1,16 @@
-//! Writes the whole table of permitted uses, and compares it with `sharing.txt`: the uses of responses to requests
-//! without credentials, with `Cookie` or with `Authorization`, in both profiles.
+//! Computes the table of permitted uses, and compares it with `sharing.txt`. The table has the uses of responses to
+//! requests without credentials, with `Cookie` and with `Authorization`, in both profiles.
 //!
-//! Each cell has one group of marks for clients without credentials and one for a user with other credentials:
+//! Each cell has two groups of marks: one for clients without credentials, and one for a user with credentials of
+//! their own. Each mark stands for one use:
 //!
-//! - `F` gets the response immediately;
-//! - `S` gets it by `max-stale`, a minute later;
-//! - `D` gets it while the origin is down, a minute later;
-//! - `V` has it named in a validation now or a minute later, so that a 304 discloses it.
+//! - `F`: the client gets the response immediately.
+//! - `S`: the client gets the response a minute later, by `max-stale`.
+//! - `D`: the client gets the response a minute later, while the origin is down.
+//! - `V`: a request of the client, now or a minute later, causes a validation that names the response, so that a
+//!   304 discloses it.
 //!
-//! `.` means that none of these uses is possible, and a dash in place of a cell that the response is not stored.
+//! `.` means that none of these uses is possible. A dash in place of a cell means that the response isn't stored.
 
 use caching::{
     ExchangeTimes, Failure, FieldLine, Profile, RequestFacts, ResponseFacts, Reuse, Rules, StatusMatch,
@@ -82,7 +84,7 @@ fn request(credential: &str, directive: &'static str) -> RequestFacts {
     RequestFacts::parse("GET", &lines[..used])
 }
 
-/// Returns the uses that a request with such credentials can make of a stored response.
+/// Returns the marks for the uses of a stored response by a request with these credentials.
 fn uses(credential: &str, stored: &StoredFacts, rules: &Rules) -> String {
     let plain = request(credential, "");
     // Responses that are fresh now are checked again a second after they have become stale.

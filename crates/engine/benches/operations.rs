@@ -50,7 +50,7 @@ fn measure(keys: u64) {
     preparing.join().expect("it ends with the engine");
 }
 
-/// Gets several keys together, as a worker does with a batch of commands.
+/// Gets several keys in one batch, as a worker does with pipelined commands.
 fn get_together(engine: &Engine, begin: u64, keys: u64) {
     let names: [_; AT_ONCE as usize] = std::array::from_fn(|step| name(scattered(begin + step as u64, keys)));
     let keys = names.each_ref().map(|name| engine.key(Database::default(), name));

@@ -1,8 +1,8 @@
-//! The three timings that the unit tests of poor-man-s-cache publish, in its own terms: milliseconds of one
-//! thread, including the generation of keys and values and the comparison of results.
-//! `cargo bench -p engine --bench records` uses 10 M records; as a test, 10,000.
+//! Measures the three times that the unit tests of poor-man-s-cache publish, in the same way: in milliseconds
+//! of one thread, including the generation of keys and values and the comparison of results. `cargo bench -p
+//! engine --bench records` uses 10 M records; as a test, 10,000.
 //!
-//! A fourth timing is for deletes, which poor-man-s-cache doesn't time.
+//! A fourth time is for deletes, which poor-man-s-cache doesn't measure.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 use std::time::Instant;
@@ -16,7 +16,7 @@ const RECORDS_OF_TEST: u64 = 10_000;
 const DOCUMENTS: [usize; 5] = [1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 fn main() {
-    // Cargo passes this argument to benches, and not to tests.
+    // Cargo passes `--bench` to benches, but not to tests.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let records = if is_bench { RECORDS } else { RECORDS_OF_TEST };
     println!("{records} records; in brackets, the times that poor-man-s-cache published for 10 M");

@@ -1,8 +1,8 @@
 //! The longest time of a single call while an engine grows from 1 M to 20 M keys, and while 1 M keys expire
 //! at the same time: `cargo bench -p engine --bench stalls`.
 //!
-//! A virtual machine occasionally stalls by itself. For comparison, a loop that only reads the clock is
-//! measured too.
+//! A virtual machine occasionally stalls even without load, so the bench also measures a loop that only reads
+//! the clock.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 mod names;

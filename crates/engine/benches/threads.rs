@@ -1,8 +1,9 @@
 //! Measures whether two threads on one engine do twice the work of one: `cargo bench -p engine --bench
 //! threads`, on two idle cores.
 //!
-//! Without network and protocol, this isolates the contention of a server's workers. Like them, each thread
-//! processes batches of keys with prefetching, so that locks are taken equally often.
+//! The bench has no network and no protocol, so it isolates the contention of a server's workers. Like a
+//! worker, each thread processes batches of keys with prefetching, so that it takes locks as often as a
+//! worker does.
 #![expect(clippy::print_stdout, reason = "a bench prints what it measures")]
 
 mod names;
@@ -20,7 +21,7 @@ use scattered::scattered;
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u64 = 100_000;
 const BATCH: usize = 100;
-/// Keys prefetched before the first is executed.
+/// Number of keys to prefetch before the first operation.
 const AHEAD: usize = 32;
 const ROUNDS: usize = 9;
 
@@ -72,7 +73,7 @@ fn engine(threads: usize) -> Engine {
     engine
 }
 
-/// Nanoseconds per call, with one thread for each of the engines.
+/// Returns nanoseconds per call, with one thread for each engine in `engines`.
 fn nanoseconds(engines: &[&Engine], work: Work, batches: usize) -> f64 {
     let begin = Barrier::new(engines.len());
     let run = |thread: usize| {

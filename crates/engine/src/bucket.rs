@@ -11,7 +11,7 @@ pub(crate) const SLOTS: usize = 10;
 pub(crate) const BLOCK_BYTES: usize = 32 << 10;
 const BLOCK: usize = BLOCK_BYTES / size_of::<Bucket>();
 
-/// A bucket, which is empty if it consists of zeros.
+/// A bucket of slots. All bytes of an empty bucket are zero.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
@@ -48,8 +48,8 @@ impl Bucket {
     }
 }
 
-/// Returns a bit set of the slots with this tag. It has no branch per slot, because the matching slot is
-/// unpredictable.
+/// Returns a bit set of the slots with this tag. The comparison has no branch per slot, because the processor
+/// can't predict which slot matches.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "compares eight tags with 9 instructions instead of 60")]
 #[inline]
@@ -123,8 +123,8 @@ impl Block {
 
     #[inline]
     fn buckets(&self) -> &[Bucket; BLOCK] {
-        // SAFETY: a piece has the size of `BLOCK` buckets, and is aligned to its size, and so to that of a
-        // bucket. Any bytes are a valid bucket, because it consists of integers.
+        // SAFETY: a piece has the size of `BLOCK` buckets, and is aligned to its size, and therefore to the
+        // size of a bucket. Any bytes are a valid bucket, because it consists of integers.
         unsafe { &*self.0.bytes().as_ptr().cast() }
     }
 
@@ -147,7 +147,7 @@ mod simd {
     const _: () = assert!(std::mem::offset_of!(Bucket, tags) == 0 && SLOTS <= 16);
 
     /// Returns a bit set of the slots with this tag.
-    #[expect(unsafe_code, reason = "one load for eight tags: gathering takes twice as long as comparing")]
+    #[expect(unsafe_code, reason = "loads eight tags at once: gathering takes twice as long as comparing")]
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn equal(bucket: &Bucket, tag: u16) -> u32 {

@@ -11,23 +11,23 @@ use crate::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-/// From this limit on, memory comes in huge pages; at most 3 % of it may then be idle.
+/// Minimum limit for which memory comes in huge pages. At most 3 % of the limit may then be idle.
 const HUGE_FROM_BYTES: u64 = 192 << 20;
-/// One more chunk is kept ready per this much of the limit, because shards that fill up at the same pace need
-/// new segments at the same time.
+/// The number of ready chunks is the limit divided by this size. Several chunks are needed because shards
+/// that fill up at the same pace need new segments at the same time.
 const READY_PER_BYTES: u64 = 512 << 20;
 const READY_MAX: u64 = 8;
 
-/// Bytes in use, and their limit. Memory that can be refused is requested first. Memory that can't, such as
-/// the growth of an index, is taken unconditionally, and eviction compensates for it.
+/// Bytes in use, and their limit. A write that may fail requests its memory first. Other memory, such as the
+/// growth of an index, is taken unconditionally, and eviction compensates for it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used_bytes: AtomicU64,
     bytes_max: AtomicU64,
-    /// The configured limit. `bytes_max` is this plus `stretched_bytes`.
+    /// The configured limit. `bytes_max` is `set_bytes_max` plus `stretched_bytes`.
     set_bytes_max: AtomicU64,
-    /// Temporary increase of the limit. Held while the limit and everything derived from it changes, because
-    /// two clients and a reload may change it concurrently.
+    /// Temporary increase of the limit. The lock is held while the limit and all values derived from it
+    /// change, because several clients and a reload may change the limit concurrently.
     stretched_bytes: Mutex<u64>,
     /// Number of times that the configured limit was lowered.
     lowered: AtomicU64,
@@ -42,11 +42,11 @@ pub(crate) struct Budget {
     idle_bytes: AtomicUsize,
     /// Minimum size of large values to compress.
     pack_from_bytes: AtomicUsize,
-    /// Cleared shards that still take memory. Their lock may be taken while shards are locked, but no shard
-    /// may be locked while it is held.
+    /// Cleared shards that still take memory. A thread that holds shards may take this lock, but a thread
+    /// that holds this lock may not lock a shard.
     cleared: Mutex<Vec<Shard>>,
     has_cleared: AtomicBool,
-    /// Whether usage exceeds the limit, and no shard had anything to free at the last attempt.
+    /// Whether usage exceeds the limit, and the last attempt found no memory to free in any shard.
     is_stuck: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Budget {
         }
     }
 
-    /// A separate budget with the same pools, for memory that isn't counted here yet.
+    /// Creates a separate budget with the same pools, for memory that this budget doesn't count yet.
     pub(crate) fn beside(&self, bytes_max: u64) -> Self {
         let budget = Self::of(self.pools.clone());
         budget.set_bytes_max.store(bytes_max, Relaxed);
@@ -107,8 +107,8 @@ impl Budget {
         budget
     }
 
-    /// Counts the bytes of `beside` here, in place of `expected_bytes`. This is atomic, because otherwise the
-    /// memory would be free or counted twice in between.
+    /// Counts the bytes of `beside` in this budget, in place of `expected_bytes`. A single atomic operation
+    /// does both, so that other threads never see the memory as free or as counted twice.
     pub(crate) fn take_over(&self, beside: &Self, expected_bytes: u64) {
         let used_bytes = beside.used_bytes.swap(0, Relaxed);
         self.used_bytes.fetch_add(used_bytes.wrapping_sub(expected_bytes), Relaxed);
@@ -169,7 +169,7 @@ impl Budget {
         let is_lower = bytes_max < self.unstretched_bytes_max();
         self.set_bytes_max.store(bytes_max, Relaxed);
         self.derive_bytes_max(*stretched_bytes);
-        // A thread that sees the count must also see the limit.
+        // A thread that sees the new count must also see the new limit.
         self.lowered.fetch_add(u64::from(is_lower), Release);
         let ready = match bytes_max {
             0..HUGE_FROM_BYTES => 0,
@@ -207,7 +207,7 @@ impl Budget {
         self.is_stuck.store(is_stuck, Relaxed);
     }
 
-    /// Returns whether usage would stay within the limit plus `slack_bytes` with `bytes` more.
+    /// Returns whether usage plus `bytes` is within the limit plus `slack_bytes`.
     pub(crate) fn could_exceed_by(&self, slack_bytes: usize, bytes: usize) -> bool {
         self.used_bytes().saturating_add(bytes as u64) <= self.bytes_max().saturating_add(slack_bytes as u64)
     }
@@ -223,19 +223,19 @@ impl Budget {
             let room = self.bytes_max().checked_sub(self.fixed_bytes.load(Relaxed));
             room.is_some_and(|room| bytes as u64 <= room)
         };
-        // Indexes of cleared shards are among the bytes that eviction can't free.
+        // The bytes that eviction can't free include the indexes of cleared shards.
         is_enough() || self.free_cleared_until(is_enough)
     }
 
-    /// Takes over a shard that is no longer reachable, to be freed by a thread that has time or needs the
-    /// memory.
+    /// Takes a shard that is no longer in use. A thread that is idle or needs memory frees the shard later.
     pub(crate) fn clear_away(&self, shard: Shard) {
         let mut cleared = self.cleared.lock();
         cleared.push(shard);
         self.has_cleared.store(true, Relaxed);
     }
 
-    /// Frees one of the cleared shards; returns whether there was one. Waits for a concurrent call.
+    /// Frees one of the cleared shards; returns whether there was one. If another thread is freeing a shard,
+    /// waits for it.
     pub(crate) fn free_cleared(&self) -> bool {
         if !self.has_cleared.load(Relaxed) {
             return false;
@@ -248,14 +248,14 @@ impl Budget {
         is_freed
     }
 
-    /// Frees cleared shards until `is_enough` returns true; returns whether it does.
+    /// Frees cleared shards until `is_enough` returns true. Returns its last result.
     fn free_cleared_until(&self, is_enough: impl Fn() -> bool) -> bool {
         while self.free_cleared() {
             if is_enough() {
                 return true;
             }
         }
-        // A concurrent call may have freed the last one.
+        // Another thread may have freed the last cleared shard.
         is_enough()
     }
 
@@ -270,13 +270,13 @@ impl Budget {
         self.bytes_max().saturating_sub(bytes as u64)
     }
 
-    /// Returns whether a segment doesn't fit, if `left_bytes` stay free for other shards.
+    /// Returns whether there is no room for a segment if `left_bytes` have to stay free for other shards.
     pub(crate) fn lacks_segment(&self, left_bytes: usize) -> bool {
         self.used_bytes() + (SEGMENT_BYTES + left_bytes) as u64 > self.bytes_max()
     }
 
-    /// Takes `bytes` if they fit while `left_bytes` stay free for other shards. Frees cleared shards if
-    /// necessary.
+    /// Takes `bytes` if `left_bytes` then stay free for other shards. Returns whether the bytes were taken.
+    /// Frees cleared shards if necessary.
     pub(crate) fn take_beside(&self, left_bytes: usize, bytes: usize) -> bool {
         let (bytes, bytes_max) = (bytes as u64, self.bytes_max().saturating_sub(left_bytes as u64));
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= bytes_max);
@@ -293,7 +293,7 @@ impl Budget {
         self.used_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// Releases bytes that belonged to the allocator.
+    /// Releases bytes that were allocated on the heap.
     pub(crate) fn free(&self, bytes: usize) {
         self.give_back(bytes);
         self.freed_bytes.fetch_add(bytes as u64, Relaxed);
@@ -304,8 +304,8 @@ impl Budget {
     }
 }
 
-/// Idle memory: the ready chunks, the chunks that segments and the index have begun, and spare segments.
-/// Small pages take no memory before they are used.
+/// Returns the size of idle memory: the ready chunks, the partly used chunks of segments and of the index,
+/// and spare segments. Without ready chunks all pages are small, and unused ones take no memory.
 fn idle_bytes(ready: usize) -> usize {
     if ready == 0 { 0 } else { (ready + 2) * CHUNK_BYTES + SPARES_MAX * SEGMENT_BYTES }
 }

@@ -8,7 +8,7 @@ impl Shard {
     /// Checks the whole shard, and returns the first violation.
     ///
     /// # Errors
-    /// If an invariant is violated. The text is for developers.
+    /// If an invariant is violated. The error text is for developers of the engine.
     pub fn check(&self) -> Result<(), String> {
         if self.pending.is_some() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! AES-128 with CPU instructions. The hash of a short key is its encrypted block. It takes half the time of
-//! SipHash, and is indistinguishable from random without the key (FIPS 197).
+//! AES-128 with CPU instructions. The hash of a short key is its encrypted block. AES takes half the time of
+//! SipHash, and its output is indistinguishable from random numbers without the key (FIPS 197).
 
 use std::arch::x86_64::{
     __m128i, _mm_aesenc_si128, _mm_aesenclast_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si64,
@@ -12,8 +12,8 @@ pub(crate) const SHORT_BYTES_MAX: usize = 16;
 /// An expanded key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cipher {
-    /// The first round key for each length, which distinguishes keys of different lengths that fill a block
-    /// with the same bytes.
+    /// The first round key for each key length, so that keys of different lengths that fill a block with the
+    /// same bytes have different hashes.
     first: [__m128i; SHORT_BYTES_MAX + 1],
     rounds: [__m128i; ROUNDS],
 }
@@ -21,7 +21,7 @@ pub(crate) struct Cipher {
 const ROUNDS: usize = 10;
 
 impl Cipher {
-    /// Returns `None` if the processor lacks the instructions. `masks` are as secret as the key.
+    /// Returns `None` if the processor has no AES instructions. Keep `masks` as secret as the key.
     pub(crate) fn new(key: [u64; 2], masks: [[u64; 2]; SHORT_BYTES_MAX + 1]) -> Option<Self> {
         if !std::arch::is_x86_feature_detected!("aes") {
             return None;
@@ -31,7 +31,7 @@ impl Cipher {
         Some(unsafe { Self::expanded(key, masks) })
     }
 
-    /// Hashes a key of at most [`SHORT_BYTES_MAX`] bytes. Panics for longer ones.
+    /// Hashes a key of at most [`SHORT_BYTES_MAX`] bytes. Panics for longer keys.
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         let (low, high) = words(bytes);
@@ -91,7 +91,7 @@ fn next<const CONSTANT: i32>(last: &mut __m128i) -> __m128i {
     *last
 }
 
-/// Splits a key into two words, which differ for different keys of equal length.
+/// Encodes a key in two words. Different keys of the same length have different words.
 #[inline]
 fn words(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {

@@ -20,15 +20,14 @@ use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 /// Settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Limit of the memory for index, keys and values together.
+    /// Memory limit for the index, keys and values in total.
     pub bytes_max: u64,
     /// The eviction policy.
     pub policy: Policy,
-    /// Seed for hashes and samples. It must be unknown to clients, which could otherwise choose colliding
-    /// keys.
+    /// Seed for hashes and samples. Keep it secret: a client that knows it could choose colliding keys.
     pub seed: u64,
-    /// Number of threads that typically use the engine at the same time. With a single one, all shards share
-    /// a lock.
+    /// Number of threads that typically use the engine at the same time. With a single thread, all shards
+    /// share a lock.
     pub threads: usize,
 }
 
@@ -45,16 +44,17 @@ pub struct Engine {
     losses: Arc<Losses>,
     /// Index of the policy in [`Policy::ALL`].
     policy: AtomicU8,
-    /// Counter that determines the next shard to evict from for external memory.
+    /// Counter that determines from which shard to evict next to make room for external memory.
     gives_next: AtomicUsize,
 }
 
-/// Contents removed from an engine. Their memory is freed when this is dropped, or when a write needs it.
+/// Contents removed from an engine. Dropping this value frees their memory; a write that needs memory may
+/// free it earlier.
 #[derive(Debug)]
 pub struct Cleared(Arc<Budget>);
 
 impl Cleared {
-    /// Frees a part of the contents. Returns whether there was any.
+    /// Frees a part of the contents. Returns false if nothing was left to free.
     pub fn free_some(&mut self) -> bool {
         self.0.free_cleared()
     }
@@ -74,25 +74,24 @@ struct Group(Mutex<Box<[Shard]>>);
 /// A locked shard.
 pub type Guard<'a> = MappedMutexGuard<'a, Shard>;
 
-/// A sequence of accesses to shards. A lock is kept until another shard is needed.
+/// A sequence of accesses to shards, which keeps the lock of a shard until the next access to another shard.
 #[derive(Debug)]
 pub struct Batch<'a> {
     engine: &'a Engine,
-    /// Masks for the group of a shard number, and for the position in its group.
+    /// Bit masks of a shard number: one for its group, the other for its position in the group.
     group_mask: usize,
     place_mask: usize,
-    /// Number of the locked group; out of range if none is.
+    /// Number of the locked group, or a number out of range if no group is locked.
     locked: usize,
     guard: Option<MutexGuard<'a, Box<[Shard]>>>,
 }
 
-/// Minimum number of segments per shard in a full engine: the small queue is a tenth of them.
+/// Minimum number of segments per shard in a full engine. A tenth of them form the small queue.
 const SEGMENTS_PER_SHARD: u64 = 32;
-/// With fewer shards, threads would contend for locks too often.
+/// Minimum number of shards per thread. With fewer shards, threads would contend for locks too often.
 const SHARDS_PER_THREAD: u64 = 16;
-/// Maximum memory of a shard, unless that would take too many shards. More shards mean more partly filled
-/// segments, but the time to load a shard from a file, and to choose keys for eviction, grows with the size
-/// of the shard.
+/// Maximum memory of a shard, unless the engine would then have too many shards. A larger shard takes longer
+/// to load from a file and to search for keys to evict, but more shards have more partly filled segments.
 const SHARD_BYTES: u64 = 64 << 20;
 
 impl Engine {
@@ -157,15 +156,15 @@ impl Engine {
         (0..self.shards).map(|number| self.shard(number))
     }
 
-    /// Like [`Engine::shards`], without loading shards that are pending (see [`Engine::restored`]). For
-    /// pending shards, only the number of keys is known.
+    /// Locks the shards like [`Engine::shards`], but doesn't load pending shards (see [`Engine::restored`]).
+    /// A pending shard only has the number of its keys.
     pub fn shards_as_they_are(&self) -> impl Iterator<Item = Guard<'_>> {
         (0..self.shards).map(|number| self.shard_as_is(number))
     }
 
     /// Removes all keys of all databases, including those not loaded yet. The returned value frees the
-    /// memory, which can take a second for ten million keys. A write that finds no room meanwhile frees as
-    /// much as it needs.
+    /// memory, which can take a second for ten million keys. A write that needs memory in the meantime frees
+    /// as much as it needs.
     #[must_use]
     pub fn clear(&self) -> Cleared {
         self.shards_as_they_are().for_each(|mut shard| {
@@ -175,8 +174,8 @@ impl Engine {
         Cleared(Arc::clone(&self.budget))
     }
 
-    /// Removes expired keys among at most `items_max` items, beginning with a shard. Returns the shard to
-    /// continue with, or `None` if everything is done for now.
+    /// Reads at most `items_max` items, beginning with shard `from_shard`, and removes the expired ones.
+    /// Returns the shard at which to continue, or `None` if no shard has more expired keys for now.
     pub fn expire(&self, from_shard: usize, items_max: usize, now_ms: u64) -> Option<usize> {
         let mut left = items_max;
         for number in from_shard..self.shards {
@@ -189,8 +188,8 @@ impl Engine {
         None
     }
 
-    /// Returns the task that prepares memory ahead of use, to run on its own thread. It ends when the engine
-    /// is dropped.
+    /// Returns the task that prepares memory ahead of use, to run on its own thread. The task ends when the
+    /// engine is dropped.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
         Preparer::new(Arc::clone(&self.budget.pools.supply))
@@ -247,14 +246,14 @@ impl Engine {
         Locked { guards, engine: self }
     }
 
-    /// Tries to write. If there is no room, evicts from other shards, and from that of `key` last, and tries
-    /// again. No guard may be held.
+    /// Tries to write. If there is no room, evicts from the other shards, then from the shard of `key`, and
+    /// tries again. The caller may not hold a guard.
     ///
-    /// This terminates. After a failed attempt, shards free a segment's worth of memory, or all that they
-    /// can; if they free nothing, no further attempt follows. Without other writers, usage falls with each
-    /// attempt, so there are at most as many attempts as segments in memory, even if the limit was lowered
-    /// below the usage. Concurrent writers may take the freed memory any number of times, so the number of
-    /// attempts is limited, and the write is refused after the last one.
+    /// The function always returns. After a failed attempt, shards free the size of a segment, or as much as
+    /// they can; if they free nothing, there is no further attempt. Without other writers, usage falls with
+    /// each attempt, so there are at most as many attempts as segments in memory, even if the limit was
+    /// lowered below the usage. Concurrent writers may take the freed memory each time, so the number of
+    /// attempts is limited, and the write fails after the last one.
     ///
     /// # Errors
     /// If there is no room, and nothing may be evicted.
@@ -264,8 +263,7 @@ impl Engine {
         now_ms: u64,
         mut write: impl FnMut() -> Result<T, OutOfMemory>,
     ) -> Result<T, OutOfMemory> {
-        // One more attempt for remainders of less than a segment per shard, and one that finds nothing to
-        // free.
+        // Two more attempts: one for remainders smaller than a segment, and one that finds nothing to free.
         let attempts_max = self.bytes_max().max(self.used_bytes()) / SEGMENT_BYTES as u64 + 2;
         for _ in 0..attempts_max {
             match write() {
@@ -276,8 +274,8 @@ impl Engine {
         Err(OutOfMemory)
     }
 
-    /// Frees a segment's worth of memory in other shards, and in that of `key` last, because that shard has
-    /// tried already. Returns whether anything was freed.
+    /// Frees the size of a segment in other shards, and in the shard of `key` last, because that shard has
+    /// already tried. Returns whether any memory was freed.
     fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
         let own = key.hash.shard(self.shards);
         let gave = self.begin_anew();
@@ -292,10 +290,10 @@ impl Engine {
         gave || left_bytes < SEGMENT_BYTES
     }
 
-    /// Makes empty shards free their retained memory, which each would need again for its next key. Returns
-    /// whether anything was freed.
+    /// Makes empty shards free the memory that they retain for their next key. Returns whether any memory was
+    /// freed.
     fn begin_anew(&self) -> bool {
-        // `count` visits all shards, where `any` would stop at the first.
+        // `count` visits all shards; `any` would stop at the first one that frees memory.
         let giving = self.shards_as_they_are().map(|mut shard| shard.begin_anew()).filter(|gave| *gave);
         giving.count() > 0
     }
@@ -306,7 +304,8 @@ impl Engine {
         Policy::ALL[usize::from(self.policy.load(Relaxed))]
     }
 
-    /// Changes the eviction policy. Existing usage data is reused until further accesses update it.
+    /// Changes the eviction policy. Keys keep their recorded accesses, in the units of the old policy, until
+    /// they are accessed again.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u8, Relaxed);
         self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
@@ -344,8 +343,8 @@ impl Engine {
         self.budget.could_hold(value_bytes)
     }
 
-    /// Returns whether `bytes` more of external memory stay within the limit plus `beyond_bytes`. Always true
-    /// if the policy can evict every key.
+    /// Returns whether `bytes` more of external memory stay within the limit plus `beyond_bytes`. The result
+    /// is always true if the policy can evict every key.
     #[must_use]
     pub fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         !self.policy().keeps_keys() || self.budget.could_exceed_by(beyond_bytes, bytes)
@@ -356,16 +355,16 @@ impl Engine {
     }
 
     /// Charges external memory, such as client buffers, that grew or shrank from `before_bytes` to
-    /// `now_bytes`. Keys are evicted for it by the next writes, or by [`Engine::make_up`].
+    /// `now_bytes`. The next writes evict keys for this memory, or [`Engine::make_up`] does.
     pub fn lend(&self, before_bytes: usize, now_bytes: usize) {
         self.budget.take_anyway(now_bytes);
         self.budget.free(before_bytes);
         self.budget.fix(before_bytes, now_bytes);
     }
 
-    /// Evicts from one shard after the other, at most once each, until usage is within the limit. Call it
-    /// after charging much external memory: otherwise the next write has to evict for all of it, and until
-    /// then the external memory is in use in addition to the keys. No guard may be held.
+    /// Evicts from one shard after the other, at most once each, until usage is within the limit. Call this
+    /// function after charging much external memory: otherwise usage exceeds the limit until the next write,
+    /// which then has to evict for all of it. The caller may not hold a guard.
     pub fn make_up(&self, now_ms: u64) {
         while self.budget.is_exceeded() && self.budget.free_cleared() {}
         let mut gave = self.budget.is_exceeded() && self.begin_anew();
@@ -379,21 +378,22 @@ impl Engine {
         self.budget.set_stuck(!gave && self.budget.is_exceeded());
     }
 
-    /// Changes the limit. The next writes evict usage above the new limit. With fewer than two segments per
-    /// shard, which is at most a sixteenth of the initial limit, few keys fit; below 2 MiB, none.
+    /// Changes the limit. The next writes evict usage above the new limit. If the limit is less than two
+    /// segments per shard (at most a sixteenth of the initial limit), few keys fit; below 2 MiB, no key fits.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
         self.watch_limit();
     }
 
-    /// Number of times that the limit was lowered. Comparing limits isn't enough, because the limit may have
-    /// been raised and lowered again.
+    /// Number of times that the limit was lowered. Compare this count instead of the limit, which may have
+    /// been raised and lowered again in the meantime.
     #[must_use]
     pub fn times_lowered(&self) -> u64 {
         self.budget.times_lowered()
     }
 
-    /// Makes writes request room, even if their segments have some, because usage may have to fall.
+    /// If usage exceeds the limit, makes writes check the budget even if their segments have room, so that
+    /// usage falls.
     fn watch_limit(&self) {
         if self.budget.is_exceeded() {
             self.shards_as_they_are().for_each(|mut shard| shard.is_short = true);
@@ -405,25 +405,27 @@ impl Engine {
         self.losses.collect(removals);
     }
 
-    /// Returns whether there are recorded removals. Costs a single load.
+    /// Returns whether there are recorded removals. This call only loads one atomic value.
     #[must_use]
     pub fn has_removed(&self) -> bool {
         self.losses.is_any()
     }
 
-    /// Takes the removals recorded since the last call, in order. Call it often, because they are unbounded.
+    /// Takes the removals recorded since the last call, in order. Call this function often, because the
+    /// number of recorded removals is unlimited.
     #[must_use]
     pub fn take_removed(&self) -> Vec<Removal> {
         self.losses.take()
     }
 
-    /// Sets the size from which new values are stored compressed, if that makes them smaller. Values in a
-    /// segment (up to 16 KiB with their key) are never compressed. `usize::MAX` disables compression.
+    /// Sets the minimum size of values to compress. A value is stored compressed only if it becomes smaller.
+    /// Values in a segment (up to 16 KiB with their key) are never compressed. `usize::MAX` disables
+    /// compression.
     pub fn set_pack_from_bytes(&self, bytes: usize) {
         self.budget.set_pack_from_bytes(bytes);
     }
 
-    /// Prepares a value to be stored. A large one is compressed here, without a lock.
+    /// Prepares a value to be stored. A large value is compressed in this call, without a lock.
     #[must_use]
     pub fn pack(&self, value: Arc<Vec<u8>>) -> Stored {
         if value.len() <= INLINE_BYTES_MAX {
@@ -452,7 +454,7 @@ impl Engine {
 }
 
 impl<'a> Batch<'a> {
-    /// The engine of this batch.
+    /// Returns the engine of this batch.
     #[must_use]
     pub fn engine(&self) -> &'a Engine {
         self.engine
@@ -496,8 +498,8 @@ impl<'a> Batch<'a> {
 
     #[cold]
     fn change_to(&mut self, group: usize) {
-        // The held lock is released first: two threads that switch in opposite directions would deadlock
-        // otherwise.
+        // The thread releases its lock first: otherwise two threads that switch in opposite directions would
+        // deadlock.
         self.guard = None;
         self.guard = Some(self.engine.groups[group].0.lock());
         self.locked = group;
@@ -530,7 +532,7 @@ fn loaded(shard: &mut Shard) -> &mut Shard {
 /// Several locked shards.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    /// Group numbers and guards.
+    /// The number and the guard of each locked group.
     guards: Vec<(usize, MutexGuard<'a, Box<[Shard]>>)>,
     pub(crate) engine: &'a Engine,
 }

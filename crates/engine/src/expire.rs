@@ -2,7 +2,7 @@
 //!
 //! A segment knows the earliest expiry of its items. When that time has come, the segment is read once, its
 //! expired items are removed, and the next expiry is recorded. So a key needs no entry in a list of expiries,
-//! and a million keys that expire together are a few hundred segments.
+//! and to expire a million keys at once, the engine reads a few hundred segments.
 
 use crate::item::Item;
 use crate::losses::Cause;
@@ -12,10 +12,11 @@ use crate::slot::Place;
 /// Minimum interval between two reads of a segment, regardless of how its items' expiries are distributed.
 const AGAIN_MS: u64 = 100;
 
-/// Later than any expiry, but not "never".
+/// The expiry of a segment while it is read: later than any real expiry, but earlier than `u64::MAX`, which
+/// means that no item expires.
 const NOT_DUE_MS: u64 = u64::MAX - 1;
 
-/// Number of segments that can be checked for due items in the time of one item.
+/// Number of segments whose expiry can be checked in the time that it takes to read one item.
 const SEGMENTS_PER_ITEM: usize = 16;
 
 /// A segment being read for expired items.
@@ -29,10 +30,10 @@ pub(crate) struct Sweep {
 }
 
 impl Shard {
-    /// Removes expired keys among at most `items_max` items, in segments that have any. Returns the number of
-    /// items read; fewer than `items_max` means that everything is done for now.
+    /// Reads at most `items_max` items in segments that have expired keys, and removes these keys. Returns
+    /// the number of items read; if it is less than `items_max`, no expired keys are left for now.
     pub fn expire(&mut self, items_max: usize, now_ms: u64) -> usize {
-        // Searching for due segments has a cost, too.
+        // The search for segments with expired keys takes time, so it counts as reading items.
         let mut items = (self.segments.numbers_max() / SEGMENTS_PER_ITEM).min(items_max.saturating_sub(1));
         while items < items_max {
             let begun = self.sweep.take().filter(|sweep| self.segments.is_same(sweep.number, sweep.serial));
@@ -47,8 +48,8 @@ impl Shard {
         let number =
             self.segments.numbers().find(|number| self.segments.get(*number).expires_at_ms <= now_ms)?;
         let segment = self.segments.get_mut(number);
-        // Items written from now on are recorded again. Until the sweep has ended, the unread items count as
-        // not due, but not as never expiring.
+        // From now on, the segment only records expiries of newly written items. Until the segment has been
+        // read to its end, its unread items count as not yet due.
         segment.expires_at_ms = NOT_DUE_MS;
         Some(Sweep { number, serial: segment.serial(), offset: 0, next_ms: u64::MAX })
     }
@@ -85,7 +86,7 @@ impl Shard {
         items
     }
 
-    /// Removes an expired item. Returns whether it was alive.
+    /// Removes an expired item. Returns false if the index doesn't refer to the item.
     fn give_up_expired(&mut self, item: Item<'_>, place: Place) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else { return false };

@@ -3,15 +3,15 @@
 use crate::hash::Hash;
 use crate::reclaim::SMALL_SHARE;
 
-/// Entries of a set. With 4, one ghost in eleven is replaced too early, with 8 one in thirty; 16 bring no
-/// improvement.
+/// Entries per set. With 4 entries, one ghost in eleven is replaced too early; with 8, one in thirty. 16
+/// entries bring no improvement.
 const WAYS: usize = 8;
 const TAG_SHIFT: u32 = 12;
-/// Number of age steps while the table is filled once.
+/// Number of steps by which the age increases while as many keys are inserted as the table can hold.
 const STEPS: usize = 64;
 
-/// A hash table of tags. A match may be a different key (one in a few hundred thousand), which merely puts
-/// that key into the main queue.
+/// A hash table of tags. About one match in a few hundred thousand is for a different key. The only effect is
+/// that this key begins in the main queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ghosts {
     /// Entries of 20 bits of tag and 12 bits of age; 0 is empty. A set replaces its oldest entry.
@@ -26,16 +26,16 @@ impl Ghosts {
         self.sets.capacity() * size_of::<[u32; WAYS]>()
     }
 
-    /// Remembers a key, with room for about `keys` keys.
+    /// Remembers a key. `keys` is the approximate number of keys in the shard.
     pub(crate) fn add(&mut self, hash: Hash, keys: usize) {
         let sets = (keys / WAYS).next_power_of_two();
         if self.sets.len() < sets {
-            // Growing drops the remembered keys, which happens only when the number of keys doubles.
+            // The table loses its contents when it grows, which happens only when the number of keys doubles.
             self.sets = vec![[0; WAYS]; sets];
         }
-        // The window has as many keys as the main queue, as in S3-FIFO. The table has room for more, but
-        // older entries must not count: otherwise keys with long intervals would displace better ones, and
-        // misses would increase by 1 to 3 %.
+        // The window is as large as the main queue, as in S3-FIFO. The table has room for more entries, but
+        // older ones don't count: otherwise rarely used keys would displace better ones, and misses would
+        // increase by 1 to 3 %.
         self.window = keys - keys / SMALL_SHARE;
         self.added += 1;
         let age = self.age();
@@ -67,13 +67,13 @@ impl Ghosts {
         (self.added / self.step() % 0xFFF) as u32 + 1
     }
 
-    /// Number of insertions per step.
+    /// Number of insertions after which the age increases.
     fn step(&self) -> usize {
         (self.sets.len() * WAYS / STEPS).max(1)
     }
 }
 
-/// Age of an entry; an empty one is the oldest.
+/// Age of an entry; an empty entry is older than all others.
 fn entry_age(entry: u32, now: u32) -> u32 {
     let age_bits = (1 << TAG_SHIFT) - 1;
     if entry == 0 { u32::MAX } else { now.wrapping_sub(entry & age_bits) & age_bits }

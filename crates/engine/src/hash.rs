@@ -35,7 +35,7 @@ pub(crate) struct Hasher {
 /// The hash function, as recorded in saved data. A different function assigns keys to different shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hashing {
-    /// A function with known collisions. Only found in old saved data.
+    /// A function with known collisions, used only in old saved data.
     Foldhash,
     SipHash,
     /// AES for keys of up to 16 bytes, SipHash for longer ones.
@@ -45,7 +45,8 @@ pub(crate) enum Hashing {
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 8;
 const TAG_BITS: u32 = 16;
-/// Bits of a ghost's tag: four more than for a slot, from high bits of the bucket that no table needs.
+/// Bits of a ghost's tag: four more than a slot's tag, taken from the high bits of the bucket number, which
+/// no table uses.
 const GHOST_TAG_BITS: u32 = TAG_BITS + 4;
 const BUCKET_BITS: u32 = u64::BITS - SHARD_BITS - TAG_BITS;
 
@@ -53,7 +54,7 @@ impl Database {
     /// Number of databases.
     pub const COUNT: usize = 16;
 
-    /// Returns `None` from [`Database::COUNT`] on.
+    /// Returns `None` if `number` is not less than [`Database::COUNT`].
     #[must_use]
     pub fn new(number: usize) -> Option<Self> {
         let number = u8::try_from(number).ok()?;
@@ -112,7 +113,7 @@ impl Hasher {
             any: SipHash::new(pair()),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             short: {
-                // All values are derived from the seed, but none can be derived from another.
+                // The key and all masks are derived from the seed, but none of them reveals another.
                 let spread = SipHash::new(pair());
                 let word = |number: usize| spread.hash(&number.to_le_bytes());
                 let block = |number: usize| [word(2 * number), word(2 * number + 1)];
@@ -131,7 +132,7 @@ impl Hasher {
 
     #[inline]
     pub(crate) fn hash(&self, database: Database, key: &[u8]) -> Hash {
-        // For database 0, this leaves the hash unchanged.
+        // The database number is 0 for most keys, for which the hash stays unchanged.
         Hash(self.hash_of(key) ^ u64::from(database.0).wrapping_mul(DATABASE_SPREAD))
     }
 

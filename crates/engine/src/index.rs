@@ -11,12 +11,12 @@ use crate::chunks::Chunks;
 use crate::hash::Hash;
 use crate::slot::Slot;
 
-/// Keys per two buckets at which the table grows: on average 6.5 of 10 slots are taken, because buckets still
-/// to be split hold more than others. One key in twenty overflows; at 7.5 it would be one in thirteen, for a
-/// byte less per key.
+/// The table grows when it has more keys per two buckets: on average, 6.5 of 10 slots are then in use,
+/// because buckets that aren't split yet hold more keys than others. One key in twenty is in an overflow
+/// bucket. With 7.5 slots in use, it would be one in thirteen, and the index would need a byte less per key.
 const KEYS_PER_TWO_BUCKETS: usize = 13;
 
-/// The position of a slot. Valid until the next insertion or removal.
+/// The position of a slot, valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotAt {
     bucket: BucketAt,
@@ -29,7 +29,8 @@ enum BucketAt {
     Overflow(usize),
 }
 
-/// The likely position of a key from an earlier look-up. It may be outdated, so the key has to be compared.
+/// The likely position of a key from an earlier look-up. A hint may be outdated, so the key has to be
+/// compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     home: u32,
@@ -41,7 +42,7 @@ pub struct Hint {
 pub(crate) struct Index {
     /// The first `1 << level` buckets, and as many of the next level as have been split.
     buckets: Buckets,
-    /// The next power of two above the number of buckets, less one.
+    /// The smallest power of two that isn't less than the number of buckets, minus one.
     mask: usize,
     overflow: Buckets,
     /// Index plus one of the first unused overflow bucket; each links to the next.
@@ -57,7 +58,7 @@ impl Index {
         index
     }
 
-    /// Creates an index that doesn't have to grow for this many keys.
+    /// Creates an index with room for `keys` keys.
     pub(crate) fn with_room_for(keys: usize, chunks: &Arc<Chunks<BLOCK_BYTES>>) -> Self {
         let mut index = Self::new(chunks);
         while keys * 2 > index.buckets.count() * KEYS_PER_TWO_BUCKETS {
@@ -77,13 +78,13 @@ impl Index {
         for mut more in links {
             while let Some(number) = more.checked_sub(1) {
                 if std::mem::replace(&mut known[number as usize], true) {
-                    return Err(format!("overflow bucket {number} has two places"));
+                    return Err(format!("overflow bucket {number} is linked twice"));
                 }
                 more = self.overflow.at(number as usize).more;
             }
         }
         if known.contains(&false) {
-            return Err("an overflow bucket is lost".to_owned());
+            return Err("an overflow bucket is not linked".to_owned());
         }
         let all = (0..self.buckets.count()).map(|number| self.buckets.at(number));
         let all = all.chain((0..self.overflow.count()).map(|number| self.overflow.at(number)));
@@ -121,7 +122,7 @@ impl Index {
         if high < self.buckets.count() { high } else { bits & (self.mask >> 1) }
     }
 
-    /// Finds the slot with the hash's tag for which `is_it` is true.
+    /// Finds the slot that has the tag of the hash and for which `is_it` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(Slot) -> bool) -> Option<(SlotAt, Slot)> {
         let tag = hash.tag();
@@ -142,7 +143,8 @@ impl Index {
     #[inline]
     pub(crate) fn hint(&self, hash: Hash) -> (Hint, &Bucket) {
         let home = self.home(hash);
-        // A shard of 2^32 buckets doesn't fit into memory. A truncated hint would merely be wrong.
+        // A shard of 2^32 buckets doesn't fit into memory. Even a truncated hint would cause no error,
+        // because hints may be wrong.
         (Hint { home: home as u32, slot: SLOTS as u32 }, self.buckets.at(home))
     }
 
@@ -155,7 +157,7 @@ impl Index {
         bucket.slots.get(slot).copied()
     }
 
-    /// The slot of a hint, which may belong to another key by now.
+    /// Returns the slot at a hint. The slot may belong to another key by now.
     #[inline]
     pub(crate) fn seen(&self, hint: Hint) -> Option<Slot> {
         self.home_bucket(hint)?.slots.get(hint.slot as usize).copied()
@@ -259,8 +261,8 @@ impl Index {
     /// Splits the next bucket: keys with the next hash bit set move to a new bucket at the end.
     fn split(&mut self, hash_of: impl Fn(Slot) -> Hash) {
         let new = self.buckets.count();
-        // The highest bit of the new bucket's index is the hash bit that distinguishes its keys from those of
-        // the old one.
+        // The highest bit of the new bucket's index is the hash bit that distinguishes its keys from the keys
+        // of the old bucket.
         let old = new & !(1 << new.ilog2());
         let slots = self.take_all(old);
         self.add_bucket();

@@ -18,7 +18,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = LENGTH_MASK as usize;
 
 pub(crate) const HEADER_BYTES: usize = 8;
 pub(crate) const EXPIRY_BYTES: usize = 6;
-/// Maximum expiry, in the year 10889. Later ones are capped to it.
+/// Maximum expiry, in the year 10889. A later expiry is set to this one.
 const EXPIRY_MAX_MS: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const LARGE_BYTES: usize = 4;
 
@@ -153,7 +153,8 @@ impl Header {
         Self(self.0 & others | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
-    /// Writes the header if it has changed, because an unmodified cache line need not be written back.
+    /// Writes the header only if it has changed, so that the processor doesn't have to write back an
+    /// unmodified cache line.
     #[inline]
     pub(crate) fn write_change(self, before: Self, bytes: &mut [u8]) {
         if self != before {
@@ -161,8 +162,8 @@ impl Header {
         }
     }
 
-    /// The range of the value, if the item at the beginning of `bytes` has this key, no expiry, and is not
-    /// large. That is the common case, and takes a single comparison.
+    /// Returns the range of the value, if the item at the beginning of `bytes` has this key, has no expiry
+    /// and isn't large. Most items are like this, and the check is a single comparison.
     #[inline]
     pub(crate) fn value_if_plain(self, database: Database, key: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
         const FORM: u64 = LENGTH_MASK | 0xF << DATABASE_SHIFT | EXPIRES | LARGE;
@@ -173,7 +174,7 @@ impl Header {
         is_same(bytes.get(HEADER_BYTES..begin)?, key).then_some(begin..begin + self.value_bytes())
     }
 
-    /// The header for a value of another length, if the size of the item stays the same.
+    /// Returns the header for a value of this length, if the size of the item doesn't change.
     #[inline]
     pub(crate) fn with_value_bytes(self, value_bytes: usize) -> Option<Self> {
         let body_bytes = self.key_bytes() + value_bytes;
@@ -213,8 +214,8 @@ impl Content<'_> {
         Header::of(self)
     }
 
-    /// Overwrites an item of the same key with this header. Both or neither must have an expiry, and both or
-    /// neither must be large.
+    /// Overwrites an item of the same key; `header` becomes its header. The old and the new item must both
+    /// have an expiry or both have none, and both or neither must be large.
     #[inline]
     pub(crate) fn write_over(&self, header: Header, bytes: &mut [u8]) {
         header.write(bytes);
@@ -248,7 +249,7 @@ pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Like `copy_from_slice`, with inlined copies for typical lengths of keys and values.
+/// Copies a slice as `copy_from_slice` does, with inlined copies for typical lengths of keys and values.
 #[inline]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     match from.len() {
@@ -259,7 +260,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Copies the first N bytes and the last N bytes, which overlap.
+/// Copies the first N bytes and the last N bytes, which may overlap.
 #[inline]
 fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
     let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return };

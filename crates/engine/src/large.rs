@@ -28,7 +28,7 @@ impl Large {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
     Yes,
-    /// The value is small, compressed, being sent, or missing: it has to be set again.
+    /// The value is small, compressed, being sent, or missing. To change it, set the whole value.
     No,
 }
 
@@ -43,7 +43,7 @@ impl Shard {
         now_ms: u64,
     ) -> Result<Edited, OutOfMemory> {
         if self.lifetimes.is_some() {
-            // The limits of lifetimes apply as if the value were written again.
+            // The limits of lifetimes apply as they do when a value is set.
             self.set_expiry(key, Expiry::Keep, now_ms)?;
         }
         let Some(value) = self.editable(key, now_ms) else { return Ok(Edited::No) };
@@ -53,7 +53,7 @@ impl Shard {
         }
         let before = Large::bytes_of(key.bytes.len(), value.capacity());
         let (capacity, taken) = self.make_room_to_grow(key, value_bytes, now_ms)?;
-        // The value may have been evicted for its own growth.
+        // Making room may have evicted this value.
         let Some(value) = self.editable(key, now_ms) else {
             self.budget.give_back(taken);
             return Ok(Edited::No);
@@ -78,8 +78,8 @@ impl Shard {
         }
     }
 
-    /// Takes room for a value of this size, with spare capacity if possible. Returns the capacity, and the
-    /// bytes taken.
+    /// Takes memory for a value of this size, with spare capacity if possible. Returns the capacity and the
+    /// number of bytes taken.
     fn make_room_to_grow(
         &mut self,
         key: &Key<'_>,
@@ -94,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// Makes room for a value of this size before it is computed. Nothing is taken yet.
+    /// Makes room for a value of this size before it is computed, without taking the memory yet.
     pub(crate) fn make_room(
         &mut self,
         key: &Key<'_>,
@@ -126,8 +126,10 @@ fn allocated_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
 
-/// A growing value gets this fraction of its length in addition, which is the allocator's next size class.
+/// The spare capacity of a growing value is its length divided by this number, up to the allocator's next
+/// size class.
 const GROWTH_PART: usize = 4;
 
-/// Two allocations, the reference counts and the vector of the value, and an entry in the table.
+/// Overhead of a large item: two allocations, the reference counts, the vector of the value, and an entry in
+/// the table.
 const OVERHEAD_BYTES: usize = 112;

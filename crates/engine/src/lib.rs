@@ -1,6 +1,6 @@
 //! The storage engine of `larder kv`: keys and values in memory, within a limit.
 //!
-//! The engine decides where items are stored, and which are evicted when memory is full. It knows no
+//! The engine decides where items are stored, and which are evicted when memory is full. The engine has no
 //! protocol, no sockets and no clock: each call takes the time as an argument.
 //!
 //! An [`Engine`] is a set of [`Shard`]s, each with its own lock (or all with one, if there is only one
@@ -11,8 +11,8 @@
 //! [`Policy`] determines which of its items are kept.
 //!
 //! `chunks/` obtains memory from the system, and `saved/` serialises a data set. `docs/internals/kv.md`
-//! explains the design and the use of memory. The seed of the hash is an argument like the time, so that
-//! tests can compare each step with a model.
+//! explains the design and the use of memory. The seed of the hash is an argument, too, so that tests can
+//! compare each step with a model.
 //!
 //! ```
 //! use engine::{Access, Database, Engine, Expiry, Policy, Settings};

@@ -17,7 +17,7 @@ pub struct Located<'k, S> {
 }
 
 impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
-    /// The shard must be that of the key.
+    /// `shard` must be the shard of the key.
     #[inline(always)]
     pub(crate) fn new(shard: S, key: &'k Key<'k>) -> Self {
         Self { shard, key }
@@ -35,19 +35,20 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.shard.get(self.key, access, now_ms)
     }
 
-    /// The value of a prefetched key, counted as an access. On `None`, call [`Self::get`]: the key is not
-    /// where the hint says, or its value is large or has an expiry.
+    /// Returns the value of a prefetched key, and counts this as an access. If the result is `None`, call
+    /// [`Self::get`]: the key isn't at the position of the hint, or its value is large or has an expiry.
     #[inline(always)]
     pub fn get_seen(&mut self, hint: Hint, now_ms: u64) -> Option<&[u8]> {
         self.shard.get_seen(self.key, hint, now_ms)
     }
 
-    /// Memory of the key, its value and its share of the index. Doesn't count as an access.
+    /// Memory of the key, its value and its share of the index. The call doesn't count as an access of the
+    /// key.
     pub fn memory_bytes(&mut self, now_ms: u64) -> Option<usize> {
         self.shard.memory_bytes(self.key, now_ms)
     }
 
-    /// Returns whether the key exists. Doesn't count as an access.
+    /// Returns whether the key exists. The call doesn't count as an access of the key.
     pub fn contains(&mut self, now_ms: u64) -> bool {
         self.shard.contains(self.key, now_ms)
     }
@@ -55,12 +56,12 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
     /// Sets the value of the key.
     ///
     /// # Errors
-    /// If there is no room. The old value is unchanged.
+    /// If there is no room. The key keeps its old value.
     pub fn set(&mut self, value: &[u8], expiry: Expiry, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.set(self.key, value, expiry, now_ms)
     }
 
-    /// Overwrites the value of a prefetched key. On `false`, call [`Self::set`].
+    /// Overwrites the value of a prefetched key. If the result is false, call [`Self::set`].
     #[inline(always)]
     pub fn overwrite_seen(&mut self, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         self.shard.overwrite_seen(self.key, hint, value, now_ms)
@@ -69,7 +70,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
     /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large value isn't copied.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     pub fn set_stored(&mut self, value: Stored, expiry: Expiry, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.set_stored(self.key, value, expiry, now_ms)
     }
@@ -77,7 +78,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
     /// Changes a large value in place, to a length of `value_bytes`, usually without a copy.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     pub fn edit(
         &mut self,
         value_bytes: usize,
@@ -90,7 +91,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
     /// Makes room for a value of this size before it is computed.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     pub fn make_room(&mut self, value_bytes: usize, now_ms: u64) -> Result<(), OutOfMemory> {
         self.shard.make_room(self.key, value_bytes, now_ms)
     }
@@ -104,7 +105,7 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         self.shard.set_expiry(self.key, expiry, now_ms)
     }
 
-    /// Removes the key. Returns whether it existed.
+    /// Removes the key. Returns whether the key existed.
     pub fn remove(&mut self, now_ms: u64) -> bool {
         self.shard.remove(self.key, now_ms)
     }

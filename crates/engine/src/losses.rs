@@ -29,7 +29,8 @@ pub enum Removals {
     Collected,
 }
 
-/// Removals in all shards, in order. The innermost lock, taken while a shard is locked.
+/// Removals in all shards, in order. A thread may take this lock while it holds a shard, but takes no other
+/// lock while it holds this one.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     is_collected: AtomicBool,

@@ -28,8 +28,8 @@ pub struct Packed {
 /// compress worse.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Minimum saving, as a fraction of the value. A smaller saving isn't worth decompressing the value for every
-/// GET.
+/// Compression has to save at least the size of the value divided by this number. A smaller saving isn't
+/// worth decompressing the value for every GET.
 const SAVED_PART: usize = 8;
 
 impl Packed {
@@ -42,7 +42,7 @@ impl Packed {
         Self { bytes: bytes.into_boxed_slice(), ends: ends.into_boxed_slice(), plain_bytes: value.len() }
     }
 
-    /// Decompresses a part of the value. This allocates and copies, so no lock should be held.
+    /// Decompresses a part of the value. The function allocates and copies, so call it without a lock.
     ///
     /// # Panics
     /// If the range exceeds the value.
@@ -105,7 +105,7 @@ impl Stored {
         }
     }
 
-    /// Returns whether both are the same object, as opposed to equal values.
+    /// Returns whether both values are the same object in memory, and not only equal.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {

@@ -10,8 +10,8 @@ use thiserror::Error;
 pub enum Policy {
     /// No eviction: writes that don't fit are refused.
     NoEviction,
-    /// S3-FIFO (Yang and others, SOSP 2023): new keys share a tenth of the memory until further
-    /// accesses promote them, and keys that were evicted too early return to the rest of it.
+    /// S3-FIFO (Yang and others, SOSP 2023): new keys use a tenth of the memory until further accesses
+    /// promote them to the other nine tenths. A key that was evicted too early returns to the nine tenths.
     #[default]
     AllKeysS3Fifo,
     AllKeysLru,
@@ -72,7 +72,7 @@ impl Policy {
         matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
     }
 
-    /// Returns whether frequencies are those of LFU.
+    /// Returns whether items count their accesses as LFU requires.
     #[must_use]
     pub fn is_lfu(self) -> bool {
         matches!(self, Self::AllKeysLfu | Self::VolatileLfu)

@@ -18,14 +18,14 @@ impl Shard {
         hint
     }
 
-    /// Prefetches the first item that may belong to a key. Reads the bucket, which should have been
-    /// prefetched.
+    /// Prefetches the first item that may belong to a key. The function reads the bucket, so prefetch the
+    /// bucket first.
     #[inline]
     pub(crate) fn prefetch_item(&self, hash: Hash, hint: &mut Hint) {
         if let Some(place) = self.index.look_closer(hash, hint).and_then(|slot| slot.place()) {
             let item = self.segments.at(place);
             prefetch(&item[0]);
-            // A short item ends on this cache line or the next. For longer ones, the hardware prefetcher
+            // A short item ends on this cache line or the next. For a longer item, the hardware prefetcher
             // suffices.
             if let Some(end) = item.get(SHORT_BYTES) {
                 prefetch(end);
@@ -33,20 +33,20 @@ impl Shard {
         }
     }
 
-    /// The value of a prefetched key, counted as an access. On `None`, call [`Shard::get`]: the key is not
-    /// where the hint says, or its value is large or has an expiry.
+    /// Returns the value of a prefetched key, and counts this as an access. If the result is `None`, call
+    /// [`Shard::get`]: the key isn't at the position of the hint, or its value is large or has an expiry.
     #[inline(always)]
     pub(crate) fn get_seen(&mut self, key: &Key<'_>, hint: Hint, now_ms: u64) -> Option<&[u8]> {
         let (place, header, value) = self.seen(key, hint)?;
         let used = self.used_once_more(header).used_at(seconds(now_ms));
-        // An unmodified cache line need not be written back.
+        // The processor doesn't have to write back an unmodified cache line.
         if used != header {
             used.write(self.segments.at_mut(place));
         }
         self.segments.at(place).get(value)
     }
 
-    /// Overwrites the value of a prefetched key. On `false`, call [`Shard::set`].
+    /// Overwrites the value of a prefetched key. If the result is false, call [`Shard::set`].
     #[inline(always)]
     pub(crate) fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         let Some((place, header, old)) = self.seen(key, hint) else { return false };
@@ -61,8 +61,8 @@ impl Shard {
         true
     }
 
-    /// The place, header and value range of an item, if it is where the hint says, is not large and has no
-    /// expiry.
+    /// Returns the place, header and value range of an item, if the item is at the position of the hint,
+    /// isn't large and has no expiry.
     #[inline(always)]
     fn seen(&self, key: &Key<'_>, hint: Hint) -> Option<(Place, Header, Range<usize>)> {
         let place = self.index.seen(hint)?.place()?;

@@ -55,7 +55,7 @@ impl Queues {
         if is_main { Queue::Main } else { Queue::Small }
     }
 
-    /// Removes a segment if it is sealed. Returns whether it was sealed.
+    /// Removes a segment if it is sealed. Returns whether the segment was sealed.
     pub(crate) fn remove_sealed(&mut self, segment: u32) -> bool {
         [&mut self.small, &mut self.main].into_iter().any(|order| {
             let at = order.sealed.iter().position(|number| *number == segment);

@@ -11,7 +11,7 @@ use crate::segment::SEGMENT_BYTES;
 use crate::shard::{OutOfMemory, Shard, seconds};
 use crate::slot::{Place, Slot};
 
-/// One in this many segments is for new keys.
+/// New keys use one segment of this many.
 pub(crate) const SMALL_SHARE: usize = 10;
 /// Highest access count of S3-FIFO.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
@@ -19,7 +19,7 @@ pub(crate) const FREQUENCY_MAX: u8 = 3;
 const PROVEN_FREQUENCY: u8 = 2;
 /// Keys sampled to estimate the distribution of ranks.
 const SAMPLES: usize = 32;
-/// Keys that rank below this many of the samples are evicted.
+/// Position of the highest rank to evict among the sorted samples.
 const SAMPLES_EVICTED: usize = 10;
 /// LFU: the larger this factor, the more accesses it takes to increment the counter (Redis'
 /// `lfu-log-factor`).
@@ -29,20 +29,19 @@ pub(crate) const LFU_START: u8 = 5;
 /// LFU: seconds without access that decrement the counter (Redis' `lfu-decay-time`).
 const LFU_DECAY_S: u32 = 60;
 
-/// Bytes of the segment being emptied that are processed per byte written. At this rate, the segment is empty
-/// before the open one is full, even if a second segment has to be emptied, and the work is spread over many
-/// writes.
+/// Bytes to process in the segment being emptied per byte written. At this rate, many writes share the work,
+/// and the segment is empty before the open one is full, even if a second segment has to be emptied.
 const EMPTIED_PER_BYTE: usize = 3;
-/// Like [`EMPTIED_PER_BYTE`], while usage exceeds the limit. At least a third of all keys is evicted under any
-/// policy, so this frees more than the kept items take.
+/// [`EMPTIED_PER_BYTE`] while usage exceeds the limit. Each policy evicts at least a third of all keys, so
+/// this rate frees more memory than the kept items take.
 const MADE_UP_PER_BYTE: usize = 12;
-/// Dead bytes that make a segment worth emptying if nothing may, or should, be evicted.
+/// Minimum number of dead bytes for emptying a segment if no key may, or should, be evicted.
 const WORTH_STRICTLY: usize = SEGMENT_BYTES / 8;
-/// Emptying begins when this much is left in the open segment. An earlier start would evict items that could
-/// still be requested.
+/// Emptying begins when the open segment has this many bytes left. An earlier start would evict items that
+/// could still be requested.
 const EMPTIED_FROM: usize = SEGMENT_BYTES / 2;
 
-/// A segment being emptied in steps. It stays in its queue until it is empty.
+/// A segment being emptied in steps. The segment stays in its queue until it is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Emptying {
     number: u32,
@@ -50,12 +49,12 @@ pub(crate) struct Emptying {
     mode: Mode,
 }
 
-/// Remaining effort of a search for room.
+/// The remaining budget of a search for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomSearch {
     /// Number of segments that may still be emptied.
     rounds: usize,
-    /// Bytes to leave for other shards if this shard has more memory than average.
+    /// Bytes to leave for other shards if this shard takes more memory than the average.
     unit_bytes: usize,
     /// Bytes currently left for other shards.
     left_bytes: usize,
@@ -66,8 +65,8 @@ pub(crate) struct RoomSearch {
 struct Step {
     /// Bytes of the segment to process.
     bytes: usize,
-    /// Memory usage at which the step stops, because a segment may refer to large values of many times its
-    /// own size.
+    /// The step stops when usage falls to this value, because a segment may refer to large values of many
+    /// times its own size.
     used_bytes_max: u64,
 }
 
@@ -75,7 +74,7 @@ struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Lost(Cause),
-    /// Kept, with this frequency.
+    /// The item is kept, with this frequency.
     Kept(u8),
 }
 
@@ -110,10 +109,11 @@ impl Shard {
     }
 
     /// Performs a write's share of emptying a segment. Kept items may take new segments regardless of the
-    /// budget. If most items are kept, moving them fills one segment after another; a larger allowance of work compensates for that.
+    /// budget. If most items are kept, they fill one segment after another, so the write then processes more
+    /// bytes.
     pub(crate) fn keep_memory(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if self.budget.free_cleared() {
-            // This freed a segment, so none has to be emptied.
+            // Freeing a cleared shard has freed at least a segment, so none has to be emptied.
             return;
         }
         if !self.budget.is_exceeded() {
@@ -124,7 +124,7 @@ impl Shard {
             return;
         }
         self.empty_some(item_bytes * MADE_UP_PER_BYTE, now_ms);
-        // The segment being emptied compensates for one lent segment.
+        // One lent segment is permitted, because the segment being emptied will compensate for it.
         if self.lent_segments <= 1 || self.is_reserved {
             return;
         }
@@ -136,16 +136,16 @@ impl Shard {
         }
     }
 
-    /// Refuses writes while usage exceeds the limit and nothing may be evicted, even if a segment has room.
-    /// Writes with reserved room are permitted.
+    /// Refuses writes while usage exceeds the limit and nothing may be evicted, even if a segment has room. A
+    /// write with a reservation is always permitted.
     pub(crate) fn refuse_above_limit(&self) -> Result<(), OutOfMemory> {
         let is_kept =
             self.policy == Policy::NoEviction || self.policy.is_volatile() && self.budget.is_stuck();
         if is_kept && !self.is_reserved && self.budget.is_exceeded() { Err(OutOfMemory) } else { Ok(()) }
     }
 
-    /// Performs a changed expiry's share of emptying, because the item was written again. The old item is
-    /// dead, so if a segment has enough dead bytes, nothing is evicted.
+    /// Performs the share of emptying for a changed expiry, because the item was written again. The old item
+    /// is dead, so if a segment has enough dead bytes, no key is evicted.
     pub(crate) fn make_up_for_rewritten(&mut self, queue: Queue, item_bytes: usize, now_ms: u64) {
         if !self.budget.is_exceeded() {
             return;
@@ -179,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// The header of an item after another access.
+    /// Returns the header of an item after one more access.
     #[inline]
     pub(crate) fn used_once_more(&mut self, header: Header) -> Header {
         let frequency = header.frequency();
@@ -212,7 +212,7 @@ impl Shard {
             // If the maximum number of segments is reached, one has to be freed regardless of the budget.
             let bytes = if self.segments.are_exhausted() { usize::MAX } else { SEGMENT_BYTES };
             self.empty_for(&mut search, bytes, now_ms)?;
-            // Moving items may have left room in the segment that is open now.
+            // Emptying may have opened another segment, which has room.
             if self.has_room(queue, item_bytes) {
                 return Ok(());
             }
@@ -222,10 +222,11 @@ impl Shard {
         Ok(())
     }
 
-    /// A shard above the average size leaves the last segment (or room for a value of this size) to the
-    /// others, and frees two segments for its next one. Otherwise any shard could take the memory that
-    /// another has freed, and their sizes would drift apart by chance: to a third and to 1.7 times the
-    /// average within two million requests, with up to 2 % more misses than equal sizes.
+    /// Returns the bytes that this shard leaves to others. A shard larger than the average leaves the last
+    /// segment (or room for a value of this size) to other shards, so it frees two segments before it takes
+    /// one. Otherwise any shard could take the memory that another has freed, and the sizes would drift apart
+    /// by chance: to a third and to 1.7 times the average within two million requests, with up to 2 % more
+    /// misses.
     fn left_bytes(&self, unit_bytes: usize) -> usize {
         if self.segments.are_above_average() { unit_bytes } else { 0 }
     }
@@ -257,7 +258,7 @@ impl Shard {
         RoomSearch { rounds: self.rounds_max(), unit_bytes, left_bytes: self.left_bytes(unit_bytes) }
     }
 
-    /// Takes bytes from the reservation or the budget. Returns whether there was room.
+    /// Takes bytes from the reservation or from the budget. Returns whether either had enough.
     pub(crate) fn take(&mut self, search: &RoomSearch, bytes: usize) -> bool {
         if let Some(rest) = self.reserved_bytes.checked_sub(bytes) {
             self.reserved_bytes = rest;
@@ -266,8 +267,8 @@ impl Shard {
         self.budget.take_beside(search.left_bytes, bytes)
     }
 
-    /// Empties one more segment, or as much of it as makes room for `bytes`. If none can be emptied, the
-    /// bytes left for other shards are used too.
+    /// Empties one more segment, or a part of it if that makes room for `bytes`. If no segment can be
+    /// emptied, uses the bytes left for other shards, too.
     pub(crate) fn empty_for(
         &mut self,
         search: &mut RoomSearch,
@@ -287,8 +288,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Frees `bytes`, or as much as possible, under the lock of the shard. Returns by how much the shard's
-    /// memory has fallen, not counting moved items.
+    /// Frees `bytes`, or as much as possible, under the lock of the shard. Returns the number of bytes freed,
+    /// minus the bytes that moved items take.
     pub(crate) fn give(&mut self, bytes: usize, now_ms: u64) -> usize {
         let held_bytes = |shard: &Self| shard.segments.bytes() + shard.index.bytes() + shard.ghosts.bytes();
         let before = held_bytes(self);
@@ -315,15 +316,15 @@ impl Shard {
         }
     }
 
-    /// Upper bound of rounds. A segment may have to be visited several times until the frequencies of its
-    /// items are used up. Under the other policies, the lowest ranks are evicted at the first visit, and
-    /// segments without evictable items are not visited.
+    /// Upper bound for the number of segments to empty in a search. S3-FIFO may visit the items several
+    /// times, because each visit lowers their frequencies by one. The other policies evict the items with the
+    /// lowest ranks at the first visit, and don't visit segments without evictable items.
     pub(crate) fn rounds_max(&self) -> usize {
         (self.segments.count() + 1) * (usize::from(FREQUENCY_MAX) + 1)
     }
 
-    /// Empties one segment, or a part of it until usage falls to `used_bytes_max`. Returns whether there was
-    /// such a segment.
+    /// Empties one segment, and stops early if usage falls to `used_bytes_max`. Returns whether there was a
+    /// segment to empty.
     pub(crate) fn relieve(&mut self, used_bytes_max: u64, now_ms: u64) -> bool {
         let Some(emptying) = self.begun().or_else(|| self.victim(now_ms)) else { return self.begin_anew() };
         self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
@@ -331,7 +332,7 @@ impl Shard {
     }
 
     /// Frees the memory that an empty shard has retained: its index, its open segments, and its ghosts.
-    /// Returns whether there was any such memory.
+    /// Returns whether the shard had memory to free.
     pub(crate) fn begin_anew(&mut self) -> bool {
         if self.index.keys() > 0 || self.index.buckets() == 1 || self.pending.is_some() || self.is_reserved {
             return false;
@@ -347,13 +348,14 @@ impl Shard {
         tables_bytes(self) < before || open != [None; 2]
     }
 
-    /// The segment being emptied, unless it was freed meanwhile.
+    /// Returns the segment being emptied, unless it has been freed.
     fn begun(&self) -> Option<Emptying> {
         self.emptying.filter(|emptying| self.segments.is_same(emptying.number, emptying.serial))
     }
 
-    /// In a segment with thousands of large values, evicts only until the other queue exceeds its share. The
-    /// rest follows when it is this queue's turn again.
+    /// Stops emptying a segment if the other queue exceeds its share, because a segment may refer to
+    /// thousands of large values. The emptying of this segment continues when its queue exceeds its share
+    /// again.
     fn leave_if_not_in_turn(&mut self) {
         if let Some(Emptying { mode: Mode::Evict(queue, _), .. }) = self.emptying
             && self.policy == Policy::AllKeysS3Fifo
@@ -363,15 +365,15 @@ impl Shard {
         }
     }
 
-    /// Performs a step of emptying, so that writes share the work. Begins with another segment if the last
-    /// one didn't suffice.
+    /// Performs one step of emptying, so that writes share the work. Begins another segment if none is being
+    /// emptied.
     fn empty_some(&mut self, bytes: usize, now_ms: u64) {
-        // A reservation counts on the contents of open segments.
+        // A reservation relies on the room in open segments.
         if self.is_reserved {
             return;
         }
         let Some(emptying) = self.begun().or_else(|| self.next_emptying(now_ms)) else {
-            // Nothing may be evicted, so no write above the limit is permitted.
+            // No key may be evicted, so while usage exceeds the limit, writes check the budget first.
             self.is_short = self.budget.is_exceeded();
             return;
         };
@@ -380,7 +382,7 @@ impl Shard {
         self.is_short = self.emptying.is_some() || self.lacks_segment();
     }
 
-    /// Chooses among sealed segments; no open segment is sealed for it.
+    /// Chooses the next segment to empty. At least one segment has to be sealed already.
     fn next_emptying(&mut self, now_ms: u64) -> Option<Emptying> {
         self.queues.sealed().next()?;
         self.victim(now_ms)
@@ -422,23 +424,25 @@ impl Shard {
         }
     }
 
-    /// Returns whether this segment may contain evictable keys. Emptying others would only move their items.
+    /// Returns whether this segment may contain evictable keys. Without any, emptying the segment only moves
+    /// its items.
     fn may_evict_from(&self, number: u32) -> bool {
         !self.policy.is_volatile() || self.segments.get(number).may_expire()
     }
 
-    /// Dead bytes from which moving the live items is better than evicting.
+    /// Minimum number of dead bytes in a segment for which moving its live items is better than evicting
+    /// keys.
     fn worth_compacting(&self) -> usize {
         match () {
             () if self.may_evict() => SEGMENT_BYTES / 2,
-            // Only compaction frees the memory that changed expiries have taken above the limit.
+            // Changed expiries have taken memory above the limit, and only compaction can free it.
             () if self.budget.is_exceeded() => SEGMENT_BYTES / 32,
             () => WORTH_STRICTLY,
         }
     }
 
-    /// Chooses the segment to evict from. An open segment is chosen if there is no other, or if there are
-    /// large values, because an open segment may refer to thousands of them.
+    /// Chooses the segment to evict from. An open segment is chosen only if no segment is sealed, or if there
+    /// are large values, because an open segment may refer to thousands of them.
     fn oldest(&mut self) -> Option<(Queue, u32)> {
         let queues = match self.is_turn_of_small() {
             true => [Queue::Small, Queue::Main],
@@ -467,7 +471,7 @@ impl Shard {
         self.policy == Policy::AllKeysS3Fifo && small * SMALL_SHARE > small + main
     }
 
-    /// The open segment of a queue. It is sealed if kept items are appended to the same queue.
+    /// Returns the open segment of a queue. Seals it first if kept items go to the same queue.
     fn oldest_open(&mut self, queue: Queue) -> Option<(Queue, u32)> {
         let is_for_kept = self.queue_of_kept() == queue;
         let open = self
@@ -482,17 +486,17 @@ impl Shard {
         Some((queue, open))
     }
 
-    /// The queue for kept items. The policies of Redis use a single queue, in which every segment gets its
-    /// turn.
+    /// The queue for kept items. The policies of Redis use a single queue, which empties one segment after
+    /// the other.
     fn queue_of_kept(&self) -> Queue {
         if self.policy == Policy::AllKeysS3Fifo { Queue::Main } else { Queue::Small }
     }
 
     /// Processes the next part of the segment: moves the kept items and removes the others. Frees the segment
-    /// at its end.
+    /// when all of it has been processed.
     fn empty_on(&mut self, emptying: Emptying, step: Step, now_ms: u64) {
         let Emptying { number, mode, .. } = emptying;
-        // The segment leaves the table while it is read, so that others can be written.
+        // The segment is taken out of the table while it is read, so that other segments can be written.
         let mut segment = self.segments.take(number);
         let mut offset = segment.emptied_bytes;
         let end = offset.saturating_add(step.bytes).min(segment.used_bytes());
@@ -516,7 +520,7 @@ impl Shard {
         }
     }
 
-    /// Moves or removes an item, if it is alive. Returns whether it was alive.
+    /// Moves or removes an item, if it is alive. Returns whether the item was alive.
     fn settle(&mut self, item: Item<'_>, place: Place, mode: Mode, now_ms: u64) -> bool {
         let Some(hash) = self.hash_of_item(item) else { return false };
         let Some((at, _)) = self.index.find(hash, |slot| slot.place() == Some(place)) else {
@@ -561,8 +565,8 @@ impl Shard {
         Ok(self.relocate(queue, content))
     }
 
-    /// Appends an item, taking another segment regardless of the budget: the segment being emptied
-    /// compensates for it.
+    /// Appends an item. Takes another segment regardless of the budget if necessary, because the segment
+    /// being emptied will compensate for it.
     fn relocate(&mut self, queue: Queue, content: &Content<'_>) -> Place {
         if !self.has_room(queue, content.item_bytes()) {
             self.budget.take_anyway(SEGMENT_BYTES);
@@ -608,7 +612,7 @@ impl Shard {
         }
     }
 
-    /// The rank up to which keys are evicted, estimated from a sample of all evictable keys.
+    /// Returns the highest rank to evict, estimated from a sample of all evictable keys.
     fn threshold(&mut self, now_ms: u64) -> Threshold {
         if matches!(self.policy, Policy::AllKeysS3Fifo | Policy::NoEviction) {
             return Threshold(0);
@@ -643,8 +647,8 @@ impl Shard {
         (!slots.is_empty()).then(|| slots[self.chance.below(slots.len())])
     }
 
-    /// The hash of an item's key; `None` for a large item that is gone. (If its number was reused since, no
-    /// slot has that hash and this place.)
+    /// Returns the hash of an item's key, or `None` for a large item that was removed. If its number has been
+    /// reused, the hash is that of another key, but no slot has both this hash and this place.
     pub(crate) fn hash_of_item(&self, item: Item<'_>) -> Option<Hash> {
         let key = match item.body() {
             Body::Inline { key, .. } => key,

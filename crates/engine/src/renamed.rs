@@ -22,17 +22,17 @@ struct Record {
 }
 
 impl Locked<'_> {
-    /// Moves the entry of a key to another key, overwriting it. Returns whether there was an entry. This may
-    /// temporarily take memory above the limit, with a bound for longer names. Other keys are evicted for it
-    /// afterwards, as far as possible.
+    /// Moves the entry of a key to another key, and overwrites the entry of that key. Returns whether there
+    /// was an entry to move. Usage may temporarily exceed the limit, by a bounded amount for longer names.
+    /// Afterwards, other keys are evicted to compensate, as far as possible.
     ///
     /// # Errors
-    /// If a longer name would exceed that bound. In that case, both keys are unchanged.
+    /// If a longer name would exceed that bound. Both keys then stay unchanged.
     ///
     /// # Panics
     /// If a key was not locked, or both are the same key.
     pub fn rename(&mut self, from: &Key<'_>, to: &Key<'_>, now_ms: u64) -> Result<bool, OutOfMemory> {
-        assert!((from.database, from.bytes) != (to.database, to.bytes), "a key can't take its own place");
+        assert!((from.database, from.bytes) != (to.database, to.bytes), "a key can't be renamed to itself");
         let Some(record) = self.shard(from).record(from, now_ms) else { return Ok(false) };
         let slack_bytes = self.slack_bytes();
         let more_bytes = to.bytes.len().saturating_sub(from.bytes.len());
@@ -42,14 +42,15 @@ impl Locked<'_> {
         }
         let (queue, item_bytes) = (record.queue, target.put_anyway(to, record, now_ms)?);
         self.shard(from).remove(from, now_ms);
-        // The dead bytes are in the source's shard, the written ones in the target's.
+        // The shard of `from` has the dead bytes, and the shard of `to` the written ones.
         for key in [from, to] {
             self.shard(key).make_up_for_rewritten(queue, item_bytes, now_ms);
         }
         Ok(true)
     }
 
-    /// Maximum memory above the limit for longer names: each shard may have one segment more than it needs.
+    /// Returns the maximum number of bytes above the limit for longer names: one segment per shard, which a
+    /// shard may have in excess anyway, and a fraction of the limit.
     fn slack_bytes(&self) -> usize {
         self.engine.shards_count() * SEGMENT_BYTES + (self.engine.bytes_max() / SLACK_SHARE) as usize
     }
@@ -68,7 +69,7 @@ impl Shard {
         Some(Record { stored, expires_at_ms, header, queue: self.queues.queue_of_any(place.segment) })
     }
 
-    /// Stores an entry regardless of room. Returns the length of its item.
+    /// Stores an entry regardless of room. Returns the length of the new item.
     fn put_anyway(&mut self, key: &Key<'_>, record: Record, now_ms: u64) -> Result<usize, OutOfMemory> {
         let Record { stored, expires_at_ms, header, queue } = record;
         if key.bytes.len() + stored.value_bytes() <= INLINE_BYTES_MAX {
@@ -107,7 +108,7 @@ impl Shard {
     }
 }
 
-/// The contents of an item that keeps its age and frequency.
+/// Returns the contents of an item that keeps its age and frequency.
 fn content<'a>(
     database: Database,
     body: Body<'a>,
@@ -117,7 +118,7 @@ fn content<'a>(
     Content { database, body, expires_at_ms, used_s: header.used_s(), frequency: header.frequency() }
 }
 
-/// The slack for longer names, as a fraction of the limit.
+/// Longer names may exceed the limit by the limit divided by this number.
 const SLACK_SHARE: u64 = 64;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::shard::{Expiry, OutOfMemory, Shard};
 /// A key with its new value and expiry.
 pub type Entry<'a> = (Key<'a>, &'a [u8], Expiry);
 
-/// Number of segments that items appended to one queue fill.
+/// Counts the segments that the items of one queue fill.
 #[derive(Clone, Copy, Debug)]
 struct Packing {
     room_bytes: usize,
@@ -23,7 +23,7 @@ struct Packing {
 #[derive(Clone, Copy, Debug)]
 struct Need {
     small: Packing,
-    /// S3-FIFO writes recently evicted keys here, and any of the keys may be one.
+    /// S3-FIFO writes recently evicted keys to the main queue, and any of the keys may be one of these.
     main: Option<Packing>,
     large_bytes: usize,
 }
@@ -45,7 +45,7 @@ impl Need {
     fn add(&mut self, (key, value, _): &Entry<'_>) {
         let is_large = key.bytes.len() + value.len() > INLINE_BYTES_MAX;
         let body = if is_large { Body::Large(0) } else { Body::Inline { key: key.bytes, value } };
-        // Assume an expiry, which the key may have already.
+        // The key may already have an expiry, so the calculation includes one.
         let content =
             Content { database: key.database, body, expires_at_ms: Some(0), used_s: 0, frequency: 0 };
         self.small.add(content.item_bytes());
@@ -61,9 +61,10 @@ impl Need {
     }
 }
 
-/// Minimum memory for these entries in an engine of this many shards, if everything else has been evicted.
+/// Returns the minimum memory for these entries in an engine with `shards` shards, if all other keys have
+/// been evicted.
 fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
-    // A queue's open segment exists already, and is empty at best.
+    // Each queue already has an open segment, which is empty in the best case.
     let empty = Packing { room_bytes: SEGMENT_BYTES, segments: 0 };
     let main = (policy == Policy::AllKeysS3Fifo).then_some(empty);
     let mut needs = vec![Need { small: empty, main, large_bytes: 0 }; shards];
@@ -72,27 +73,25 @@ fn least_bytes(entries: &[Entry<'_>], policy: Policy, shards: usize) -> usize {
 }
 
 impl Engine {
-    /// Returns whether these entries would fit if everything else were evicted. If not, they can be refused
-    /// without evicting anything.
+    /// Returns whether these entries fit if all other keys are evicted. Entries that don't fit can be refused
+    /// without evicting any key.
     #[must_use]
     pub fn could_hold_all(&self, entries: &[Entry<'_>]) -> bool {
         let item_bytes = |(key, value, _): &Entry<'_>| key.bytes.len() + value.len() + ITEM_BYTES_MORE;
         let bytes: usize = entries.iter().map(item_bytes).sum();
-        // A factor of two for the two queues, and another for the space that is wasted at the ends of
-        // segments.
+        // The factor is two for the two queues, times two for unused space at the ends of segments.
         self.could_free(bytes * 4)
             || self.could_free(least_bytes(entries, self.policy(), self.shards_count()))
     }
 }
 
 impl Shard {
-    /// Reserves all memory that these entries may need before the first is written.
+    /// Reserves all memory that these entries may need, before the first of them is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
         self.refuse_above_limit()?;
         let mut search = self.room_search(SEGMENT_BYTES);
         loop {
-            // The need is computed again each time, because items that are moved to make room fill the open
-            // segments.
+            // The need is computed in each round, because making room moves items into the open segments.
             let mut need = Need {
                 small: self.packing(Queue::Small),
                 main: (self.policy == Policy::AllKeysS3Fifo).then(|| self.packing(Queue::Main)),
@@ -124,13 +123,13 @@ impl Locked<'_> {
     /// Sets all values, or none.
     ///
     /// # Errors
-    /// If there is no room for all of them. Every key is unchanged, unless it was evicted.
+    /// If there is no room for all of them. Each key then keeps its old value, unless it was evicted.
     ///
     /// # Panics
     /// If a key was not locked.
     pub fn set_all(&mut self, entries: &[Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
         let mut ordered: Vec<&Entry<'_>> = entries.iter().collect();
-        // The sort is stable: of two values for one key, the last one stays.
+        // The sort is stable: a key with two values gets the last one.
         ordered.sort_by_key(|(key, ..)| self.number_of(key));
         let is_same =
             |one: &&Entry<'_>, other: &&Entry<'_>| self.number_of(&one.0) == self.number_of(&other.0);
@@ -160,7 +159,7 @@ mod tests {
         Engine::new(&Settings { bytes_max: BYTES_MAX, policy, seed: 3, threads: 1 })
     }
 
-    /// Sets values of this length together. Returns whether that succeeded.
+    /// Sets `count` values of `value_bytes` atomically. Returns whether all values were set.
     fn set_all(engine: &Engine, count: usize, value_bytes: usize) -> bool {
         let names: Vec<String> = (0..count).map(|number| format!("key-{number}")).collect();
         let value = vec![b'v'; value_bytes];
@@ -215,7 +214,7 @@ mod tests {
             };
             assert!(refused(5000, 1000) && refused(50, 100_000), "{policy}");
             assert!(!refused(1000, 1000) && !refused(30, 100_000), "{policy}");
-            // Client buffers can't be evicted.
+            // Client buffers take memory that eviction can't free.
             engine.lend(0, 3 << 20);
             assert!(refused(1500, 1000) && !refused(100, 1000), "{policy}");
         }

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::segment::SEGMENT_BYTES;
 
-/// A temporary increase of the limit for writes. It ends on drop.
+/// A temporary increase of the limit for writes. Dropping it restores the limit.
 #[derive(Debug)]
 pub struct Stretched<'a> {
     engine: &'a Engine,
@@ -16,8 +16,8 @@ impl Drop for Stretched<'_> {
     }
 }
 
-/// External memory that doesn't count until this is dropped, because it is about to become the memory of a
-/// value.
+/// External memory that will become the memory of a value. The memory isn't counted until this guard is
+/// dropped.
 #[derive(Debug)]
 pub struct HandedOver<'a> {
     engine: &'a Engine,
@@ -33,7 +33,7 @@ impl Drop for HandedOver<'_> {
 
 impl Engine {
     /// Stops counting `bytes` of external memory, which belong to an argument that may be stored without a
-    /// copy. Otherwise the argument would need room twice.
+    /// copy. Otherwise the argument would count twice.
     #[must_use]
     pub fn hand_over(&self, bytes: usize) -> HandedOver<'_> {
         self.budget.fix(bytes, 0);
@@ -41,10 +41,11 @@ impl Engine {
         HandedOver { engine: self, bytes }
     }
 
-    /// Evicts until `bytes` fit. Returns whether they do. No guard may be held.
+    /// Evicts until there is room for `bytes`. Returns false if no room can be made. The caller may not hold
+    /// a guard.
     ///
-    /// This terminates: a round in which no shard has anything to free is the last, and the number of rounds
-    /// without progress is limited.
+    /// The function always returns: it stops after a round in which no shard has memory to free, and the
+    /// number of rounds without progress is limited.
     #[must_use]
     pub fn make_room(&self, bytes: usize, now_ms: u64) -> bool {
         if self.has_room(bytes) {
@@ -60,16 +61,15 @@ impl Engine {
             if self.has_room(bytes) {
                 return true;
             }
-            // Items are kept and moved until their frequencies are used up, so several rounds may pass
-            // without progress.
+            // A round may make no progress, because it only moves items and lowers their frequencies.
             rounds = if self.used_bytes() < used_bytes { 0 } else { rounds + 1 };
             used_bytes = used_bytes.min(self.used_bytes());
         }
         self.has_room(bytes)
     }
 
-    /// Returns whether `bytes` could fit if everything evictable were evicted, with usage of at most
-    /// `beyond_bytes` above the limit. If not, the request can be refused without evicting anything.
+    /// Returns whether `bytes` fit within the limit plus `beyond_bytes` if all evictable keys are evicted. If
+    /// the result is false, the request can be refused without evicting any key.
     #[must_use]
     pub fn could_make_room(&self, bytes: usize, beyond_bytes: usize) -> bool {
         if !self.policy().is_volatile() {
@@ -80,8 +80,8 @@ impl Engine {
         staying_bytes.saturating_add(bytes as u64) <= self.bytes_max().saturating_add(beyond_bytes as u64)
     }
 
-    /// Raises the limit so that this many writes can't be refused, regardless of the segments that they fill.
-    /// There must be room for `bytes`, their total size.
+    /// Raises the limit so that none of the next `writes` writes fails, regardless of the segments that they
+    /// fill. Make room for `bytes`, their total size, first.
     #[must_use]
     pub fn stretch(&self, writes: usize, bytes: usize) -> Stretched<'_> {
         // Each shard may need a segment for each queue.
@@ -96,12 +96,13 @@ impl Engine {
         self.used_bytes() <= self.budget.used_bytes_beside(bytes) && !self.budget.is_exceeded()
     }
 
-    /// Returns whether there may be keys to evict.
+    /// Returns whether the policy may find keys to evict.
     fn may_evict(&self) -> bool {
         !self.policy().keeps_keys() || self.counts().expiring.iter().any(|keys| *keys > 0)
     }
 
-    /// Empties a part of each shard until there is room. Returns whether anything was emptied.
+    /// Empties a part of one shard after the other until there is room. Returns whether any shard freed
+    /// memory.
     fn relieve_each(&self, bytes: usize, now_ms: u64) -> bool {
         let mut gave = false;
         for number in 0..self.shards_count() {
@@ -123,7 +124,7 @@ mod tests {
         engine.lock(&key).set(&[b'v'; 1000], expiry, 0).is_ok()
     }
 
-    /// Returns whether there is room for `bytes` in an engine full of keys that expire, or don't.
+    /// Fills an engine with keys that have this expiry, and returns whether it then makes room for `bytes`.
     fn is_made(policy: Policy, shards: usize, expiry: Expiry, bytes: usize) -> bool {
         let bytes_max = (shards as u64) << 23;
         let engine = Engine::new(&Settings { bytes_max, policy, seed: 3, threads: 1 });

@@ -1,10 +1,10 @@
 //! Iteration over the keys of a database, in steps between which anything may change.
 //!
 //! When a bucket of the index is split, its keys go to two buckets whose numbers have the same low bits. So a
-//! scan counts with the highest bit first (as in Redis, after an idea of Pieter Noordhuis): either all
-//! buckets with the same low bits have been visited or none, regardless of the size of the index. A key that
-//! exists throughout is returned at least once. It may be returned twice if the index shrinks, which only
-//! happens when it is cleared.
+//! scan increments the highest bit first, as in Redis (an idea of Pieter Noordhuis): either all buckets with
+//! the same low bits have been visited or none, regardless of the size of the index. A key that exists during
+//! the whole scan is returned at least once. A key may be returned twice if the index shrinks, which happens
+//! only when it is cleared.
 
 use std::ops::ControlFlow;
 
@@ -17,21 +17,21 @@ use crate::slot::Slot;
 /// Bounds of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The step ends after this many keys, plus those in the bucket of the last one.
+    /// The step ends after this many keys, but always includes all keys of its last bucket.
     pub keys_max: usize,
     /// The step ends after this many buckets, even if they are empty.
     pub buckets_max: usize,
 }
 
-/// Number of bits for the shard, which are the lowest bits of a position. The bits above them are the
-/// position in the shard.
+/// Number of bits for the shard, which are the lowest bits of a position. The higher bits are the position in
+/// the shard.
 const SHARD_BITS: u32 = crate::hash::SHARDS_MAX.ilog2();
-/// Number of random draws, after which all keys are searched in order.
+/// Maximum number of random draws; after that, the search visits all keys in order.
 const DRAWS: usize = 64;
 
 impl Engine {
-    /// Calls `tell` for keys that have not expired, from a position on, and returns the next position.
-    /// Position 0 begins the scan, and 0 is returned at its end.
+    /// Calls `tell` for keys that have not expired, beginning at a position, and returns the next position. A
+    /// scan begins at position 0, and ends when 0 is returned.
     pub fn scan(
         &self,
         database: Database,
@@ -63,7 +63,7 @@ impl Engine {
         0
     }
 
-    /// A random key that has not expired, approximately uniform.
+    /// Returns a random key that has not expired. All keys are about equally likely.
     pub fn random_key(&self, database: Database, now_ms: u64) -> Option<Vec<u8>> {
         // The number of keys is known even for shards that are not loaded yet.
         let of_shard = |number: usize| self.shard_as_is(number).counts().keys[database.number()] as usize;
@@ -85,7 +85,8 @@ impl Engine {
 }
 
 impl Shard {
-    /// Visits the keys of the bucket at a position, and returns the next position; 0 after the last.
+    /// Visits the keys of the bucket at a position, and returns the next position, or 0 after the last
+    /// bucket.
     fn scan(&self, database: Database, position: u64, now_ms: u64, mut tell: impl FnMut(&[u8])) -> u64 {
         let level = self.index.buckets().ilog2();
         let mask = (1_u64 << level) - 1;
@@ -112,7 +113,7 @@ impl Shard {
         drawn.or_else(|| self.next_key(begin, database, now_ms))
     }
 
-    /// The first key from a bucket on.
+    /// Returns the first key at or after a bucket.
     fn next_key(&self, begin: usize, database: Database, now_ms: u64) -> Option<Vec<u8>> {
         let homes = (begin..self.index.buckets()).chain(0..begin);
         let mut slots = homes.flat_map(|home| self.index.slots_of(home));
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!([walk(zero, 0).len(), walk(one, 9).len(), walk(one, 10).len()], [5000, 200, 100]);
         let different: BTreeSet<_> = walk(zero, 0).into_iter().collect();
         assert_eq!(different.len(), 5000);
-        // A position that was never returned terminates, too.
+        // A scan also ends if it begins at a position that was never returned.
         engine.scan(zero, u64::MAX, STEP, 0, |_| ());
     }
 

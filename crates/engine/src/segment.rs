@@ -16,7 +16,7 @@ const _: () = assert!(SEGMENT_BYTES <= SEGMENT_BYTES_MAX);
 pub(crate) struct Segment {
     piece: Piece<SEGMENT_BYTES>,
     used_bytes: usize,
-    /// Increases with each segment that is begun.
+    /// A number that increases with each new segment.
     serial: u64,
     /// Bytes of items that the index refers to.
     pub(crate) live_bytes: usize,
@@ -59,7 +59,7 @@ impl Segment {
         self.used_bytes
     }
 
-    /// Returns whether an item may expire. Items with an expiry may be gone already.
+    /// Returns whether the segment may have items with an expiry. All of them may have been removed already.
     pub(crate) fn may_expire(&self) -> bool {
         self.expires_at_ms != u64::MAX
     }
@@ -75,7 +75,7 @@ impl Segment {
         &mut self.piece.bytes_mut()[offset..]
     }
 
-    /// Appends an item, for which there must be room.
+    /// Appends an item. The segment must have room for it.
     pub(crate) fn append(&mut self, content: &Content<'_>) -> usize {
         let offset = self.used_bytes;
         content.write(&mut self.piece.bytes_mut()[offset..]);
@@ -121,7 +121,7 @@ impl Commons {
 #[derive(Debug)]
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
-    /// Numbers without a segment.
+    /// Unused segment numbers.
     vacant: Vec<u32>,
     /// Bytes of large values to which items point.
     outside_bytes: usize,
@@ -136,13 +136,13 @@ impl Segments {
         Self { slots: Vec::new(), vacant: Vec::new(), outside_bytes: 0, commons, chunks, serial: 0 }
     }
 
-    /// Returns whether the segment still has this serial.
+    /// Returns whether the segment with this number still has this serial.
     pub(crate) fn is_same(&self, number: u32, serial: u64) -> bool {
         let slot = self.slots.get(number as usize).and_then(Option::as_ref);
         slot.is_some_and(|segment| segment.serial == serial)
     }
 
-    /// Adds an empty segment; `None` if the shard has the maximum number.
+    /// Adds an empty segment. Returns `None` if the shard already has the maximum number of segments.
     pub(crate) fn add(&mut self) -> Option<u32> {
         let segment = self.blank();
         self.add_filled(segment, 0)
@@ -163,7 +163,7 @@ impl Segments {
         self.commons.take_spare().unwrap_or_else(|| Segment::new(self.chunks.piece()))
     }
 
-    /// Returns an unused segment.
+    /// Gives an unused segment back to the spare segments.
     pub(crate) fn give_blank(&mut self, segment: Segment) {
         self.commons.give_spare(segment);
     }
@@ -187,9 +187,9 @@ impl Segments {
         }
     }
 
-    /// Takes a segment out temporarily. Its number stays reserved.
+    /// Takes a segment out temporarily. The number of the segment stays reserved.
     pub(crate) fn take(&mut self, number: u32) -> Segment {
-        self.slots[number as usize].take().expect("the index and the queues name segments that exist")
+        self.slots[number as usize].take().expect("the index and the queues refer to existing segments")
     }
 
     pub(crate) fn put_back(&mut self, number: u32, segment: Segment) {
@@ -206,12 +206,12 @@ impl Segments {
 
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &Segment {
-        self.slots[number as usize].as_ref().expect("the index and the queues name segments that exist")
+        self.slots[number as usize].as_ref().expect("the index and the queues refer to existing segments")
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> &mut Segment {
-        self.slots[number as usize].as_mut().expect("the index and the queues name segments that exist")
+        self.slots[number as usize].as_mut().expect("the index and the queues refer to existing segments")
     }
 
     /// The bytes from an item on.
@@ -225,8 +225,8 @@ impl Segments {
         self.get_mut(place.segment).rest_mut(place.offset as usize)
     }
 
-    /// Returns whether the maximum number of segments is reached, except for one that is needed while another
-    /// segment is emptied.
+    /// Returns whether the shard has all segments that it may have, except one that is reserved for emptying
+    /// another.
     pub(crate) fn are_exhausted(&self) -> bool {
         self.count() >= SEGMENTS_MAX - 1
     }
@@ -261,7 +261,7 @@ impl Segments {
         self.slots.len() - self.vacant.len()
     }
 
-    /// Bytes of items that are gone, in segments that still exist.
+    /// Returns the bytes of dead items in all segments.
     pub(crate) fn dead_bytes(&self) -> usize {
         self.slots.iter().flatten().map(|segment| segment.used_bytes.saturating_sub(segment.live_bytes)).sum()
     }

@@ -21,7 +21,7 @@ use crate::saved::Pending;
 use crate::segment::Segments;
 use crate::slot::{Place, Slot};
 
-/// There is no room, and nothing may be evicted.
+/// Error of a write for which there is no room, if no key may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memory is full, and nothing may be evicted")]
 pub struct OutOfMemory;
@@ -48,7 +48,7 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// The effective expiry for a requested one.
+    /// Returns the effective expiry for a requested expiry.
     fn bound(self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         let from_now = |lifetime_ms: u64| now_ms.saturating_add(lifetime_ms);
         let latest = self.max_ms.map(from_now);
@@ -126,7 +126,7 @@ impl Counts {
         }
     }
 
-    /// Adds keys that are still to be loaded.
+    /// Counts keys that aren't loaded yet.
     pub(crate) fn expect(&mut self, keys: &[u64; Database::COUNT], expiring: &[u64; Database::COUNT]) {
         let add = |sum: &mut [u64], more: &[u64]| {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
@@ -156,13 +156,14 @@ pub struct Shard {
     pub(crate) sweep: Option<Sweep>,
     /// The segment being emptied.
     pub(crate) emptying: Option<Emptying>,
-    /// Whether no segment is left to follow the open ones when they are full.
+    /// Whether the budget has no segment left for the time when the open ones are full.
     pub(crate) is_short: bool,
-    /// Segments taken for kept items regardless of the budget, not yet compensated by freed ones.
+    /// Number of segments taken for kept items regardless of the budget, and not yet compensated by freed
+    /// segments.
     pub(crate) lent_segments: usize,
-    /// Bytes taken from the budget for writes that follow.
+    /// Bytes taken from the budget in advance, for the writes of a reservation.
     pub(crate) reserved_bytes: usize,
-    /// Whether a reservation counts on the room in open segments.
+    /// Whether a reservation relies on the room in open segments.
     pub(crate) is_reserved: bool,
     pub(crate) counts: Counts,
     losses: Arc<Losses>,
@@ -283,7 +284,7 @@ impl Shard {
     /// Sets a value prepared by [`Engine::pack`](crate::Engine::pack). A large value isn't copied.
     ///
     /// # Errors
-    /// As for [`Shard::set`].
+    /// Returns the errors of [`Shard::set`].
     pub(crate) fn set_stored(
         &mut self,
         key: &Key<'_>,
@@ -299,9 +300,9 @@ impl Shard {
         self.set_large(key, value, expires_at_ms, now_ms)
     }
 
-    /// Changes the expiry of a key, which counts as an access. Returns whether the key exists. Needs no room:
-    /// an added expiry may take 6 bytes per key above the limit, and other keys are evicted for it
-    /// afterwards, as far as possible.
+    /// Changes the expiry of a key, which counts as an access. Returns whether the key exists. Works even if
+    /// memory is full: an added expiry may take 6 bytes per key above the limit, and other keys are then
+    /// evicted to compensate, as far as possible.
     ///
     /// # Errors
     /// If the shard has the maximum number of segments.
@@ -331,7 +332,7 @@ impl Shard {
         Ok(true)
     }
 
-    /// Writes an item again, with or without an expiry. A large value stays in place.
+    /// Writes an item again, with or without an expiry. A large value isn't moved.
     fn rewrite(
         &mut self,
         queue: Queue,
@@ -355,7 +356,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Removes a key. Returns whether it existed.
+    /// Removes a key. Returns whether the key existed.
     pub(crate) fn remove(&mut self, key: &Key<'_>, now_ms: u64) -> bool {
         let Some((at, slot)) = self.find(key, now_ms) else { return false };
         self.discard(slot);
@@ -379,14 +380,14 @@ impl Shard {
         self.empty_copy_within(Arc::clone(&self.budget))
     }
 
-    /// An empty shard with the same settings that counts in another budget.
+    /// Returns an empty shard with the same settings, whose memory counts in another budget.
     pub(crate) fn empty_copy_within(&mut self, budget: Arc<Budget>) -> Self {
         let losses = Arc::clone(&self.losses);
         Self::new(self.policy, self.hasher.clone(), budget, losses, self.chance.next())
     }
 
-    /// Makes a shard that was built separately count in this budget, in place of the bytes reserved for
-    /// loading.
+    /// Moves a shard that was loaded separately to this budget, where its memory replaces the bytes reserved
+    /// for loading.
     pub(crate) fn adapt(&mut self, other: &mut Self) {
         self.budget.take_over(&other.budget, std::mem::take(&mut self.expected_bytes));
         other.budget = Arc::clone(&self.budget);
@@ -433,14 +434,15 @@ impl Shard {
         self.discard(slot);
     }
 
-    /// Number of index buckets in the longest search for a key: one or a few, regardless of the keys.
+    /// Returns the maximum number of index buckets that a search for a key visits. The number is small for
+    /// any set of keys.
     #[must_use]
     pub fn longest_search(&self) -> usize {
         self.index.longest_search()
     }
 
-    /// Upper bound of the bytes that can be freed if keys without an expiry stay: keys with an expiry, and
-    /// dead bytes.
+    /// Returns an upper bound of the bytes that can be freed without removing keys that have no expiry: the
+    /// bytes of keys with an expiry, and dead bytes.
     pub(crate) fn passing_bytes(&self) -> u64 {
         let large_bytes = if self.counts.expiring_large > 0 { self.segments.outside_bytes() } else { 0 };
         self.counts.expiring_bytes + (self.segments.dead_bytes() + large_bytes) as u64
@@ -476,12 +478,12 @@ impl Shard {
         self.bounded(expires_at_ms, now_ms)
     }
 
-    /// The effective expiry for a requested one.
+    /// Returns the effective expiry for a requested expiry.
     pub(crate) fn bounded(&self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         self.lifetimes.map_or(expires_at_ms, |lifetimes| lifetimes.bound(expires_at_ms, now_ms))
     }
 
-    /// Overwrites an item of the same size and kind. Returns whether there was such an item.
+    /// Overwrites an item of the same size and kind. Returns whether there was an item to overwrite.
     fn overwrite(&mut self, old: Option<(SlotAt, Slot)>, content: &Content<'_>) -> bool {
         let Some((_, slot)) = old else { return false };
         let Some(place) = slot.place() else { return false };
@@ -531,7 +533,7 @@ impl Shard {
             None => self.first_frequency(),
         };
         let place = self.append(queue, &Content { frequency, ..*content }, now_ms)?;
-        // The old item may have been moved or evicted meanwhile.
+        // Making room may have moved or evicted the old item.
         let (segments, large) = (&self.segments, &self.large);
         let old = self.index.find(key.hash, |slot| holds(segments, large, slot, key));
         self.point(key.hash, old, Slot::new(place));
@@ -649,7 +651,7 @@ impl Value<'_> {
     }
 }
 
-/// Maximum share of the index charged to a key, because the key isn't the cause of a nearly empty bucket.
+/// Maximum share of the index to count for a key, because a key doesn't cause nearly empty buckets.
 const INDEX_BYTES_MAX: usize = 64;
 
 #[inline]
@@ -668,7 +670,7 @@ pub(crate) fn holds(segments: &Segments, large: &Slab<Large>, slot: Slot, key: &
 }
 
 fn hash_of(segments: &Segments, large: &Slab<Large>, hasher: &Hasher, slot: Slot) -> Hash {
-    let place = slot.place().expect("an index keeps no empty slots");
+    let place = slot.place().expect("the index has no empty slots in use");
     let item = Item::read(segments.at(place));
     let key = match item.body() {
         Body::Inline { key, .. } => key,

@@ -67,7 +67,7 @@ mod tests {
     use super::SipHash;
 
     proptest! {
-        /// The standard library's hasher uses a key of zeros.
+        /// SipHash with a key of zeros returns the same hashes as the hasher of the standard library.
         #[test]
         fn it_is_that_of_the_standard_library(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let mut hasher = DefaultHasher::new();

@@ -19,7 +19,7 @@ pub(crate) struct Place {
 pub(crate) const ALIGNMENT: usize = 2;
 /// Upper bound of the offsets of items.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGNMENT << OFFSET_BITS;
-/// Maximum number of segments in a shard, which have 8 GiB in total.
+/// Maximum number of segments in a shard (8 GiB in total).
 pub(crate) const SEGMENTS_MAX: usize = (1 << SEGMENT_BITS) - 1;
 
 const OFFSET_BITS: u32 = 17;
@@ -45,7 +45,8 @@ impl Slot {
 }
 
 impl Place {
-    /// Packs a place into a number that is never zero, because segments are counted from one here.
+    /// Packs a place into a number. The number is never zero, because it contains the segment number plus
+    /// one.
     fn pack(self) -> u32 {
         debug_assert!((self.segment as usize) < SEGMENTS_MAX && (self.offset as usize) < SEGMENT_BYTES_MAX);
         ((self.segment + 1) << OFFSET_BITS) | (self.offset / ALIGNMENT as u32)

@@ -1,4 +1,4 @@
-//! Locks and atomics. With the feature `shuttle`, they are those of a scheduler that chooses the next thread
+//! Locks and atomics. With the feature `shuttle`, a test scheduler replaces them and chooses the next thread
 //! at each operation.
 
 #[cfg(feature = "shuttle")]
@@ -13,7 +13,7 @@ pub(crate) use {
     std::sync::atomic,
 };
 
-/// Like the condition variable of parking_lot, which the scheduler doesn't have.
+/// A condition variable with the interface of parking_lot, which `shuttle` doesn't have.
 #[cfg(feature = "shuttle")]
 mod condvar {
     use shuttle::sync;

@@ -1,5 +1,5 @@
-//! Full memory, with all kinds of keys, under every policy, with one shard and with many; and keys chosen to
-//! collide.
+//! Tests an engine whose memory is full, with all kinds of keys, under every policy, with one shard and with
+//! many. Other tests use keys that are chosen to collide.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,13 +10,14 @@ use engine::{Access, Counts, Database, Edited, Engine, Expiry, OutOfMemory, Poli
 
 const NOW_MS: u64 = 1_000;
 const LATER: Expiry = Expiry::At(1_000_000);
-/// Usage that can't be refused: segments being emptied, and growing tables.
+/// Maximum usage that the engine takes regardless of the limit, for segments being emptied and growing
+/// tables.
 const LENT_BYTES: u64 = 1 << 20;
-/// Number of shards for a limit and a number of threads.
+/// Expected number of shards, with the limit in bytes and the number of threads.
 const SIZES: [(usize, u64, usize); 4] =
     [(1, 4 << 20, 1), (2, 16 << 20, 1), (8, 64 << 20, 1), (16, 128 << 20, 4)];
 
-/// The keys with an expiry.
+/// The keys that have an expiry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expiring {
     None,
@@ -83,7 +84,8 @@ fn check_full(
         assert!(!refused.is_empty() && counts.evicted == 0, "{case}: {} refused, {counts:?}", refused.len());
     } else {
         assert!(counts.evicted > 0, "{case}");
-        // Half of the keys take more than half of the room when the others are evicted first.
+        // If half of the keys have an expiry, these are evicted first, and the other half needs more than
+        // half of the room.
         assert!(
             refused.is_empty() || is_volatile(policy) && expiring == Expiring::Half,
             "{case}: {}",
@@ -121,7 +123,8 @@ fn large_values_are_set_or_refused_and_every_write_ends() {
     check_all_full(100_000, &SIZES);
 }
 
-/// A value being sent isn't freed when its key is evicted, but no longer counts as the engine's memory.
+/// If a key is evicted while its value is being sent, the value stays in memory until it is sent, but no
+/// longer counts as the engine's memory.
 #[test]
 fn values_that_are_being_sent_are_evicted_like_others() {
     for (_, bytes_max, threads) in SIZES {
@@ -141,10 +144,10 @@ fn values_that_are_being_sent_are_evicted_like_others() {
     }
 }
 
-/// Every key accepts a new expiry, and keeps its value. The memory for expiries is bounded.
+/// Every key accepts a new expiry, and keeps its value. Adding expiries takes a bounded amount of memory.
 #[test]
 fn an_expiry_needs_no_room() {
-    // Many small values would take too long in a large memory.
+    // The large engine gets large values, because a test with many small ones would take too long.
     for policy in Policy::ALL {
         check_expiries(&engine(policy, SIZES[0].1, SIZES[0].2), 400);
         check_expiries(&engine(policy, SIZES[3].1, SIZES[3].2), 100_000);
@@ -158,7 +161,7 @@ fn an_expiry_needs_no_room() {
 fn check_expiries(engine: &Engine, value_bytes: usize) {
     let value = vec![b'v'; value_bytes];
     let mut numbers = 0..;
-    // The last key that fits: no room is left after it, and nothing was evicted.
+    // Writes keys until memory is full: until a write is refused or evicts a key.
     numbers.find(|number| {
         let is_set = set(engine, *number, &value, Expiry::Never).is_ok();
         !is_set || engine.counts().evicted > 0
@@ -166,7 +169,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     let keys = sum(&engine.counts().keys);
     let limit = engine.bytes_max() + LENT_BYTES + (engine.shards_count() << 18) as u64 + 8 * keys;
     for expiry in [LATER, Expiry::At(5_000_000), Expiry::Never] {
-        // Keys are visited in a different order from that in which they were written.
+        // The order of these writes differs from the order in which the keys were set.
         for number in (0..numbers.start).map(|at| at * 7919 % numbers.start) {
             let name = number.to_be_bytes();
             let key = engine.key(Database::default(), &name);
@@ -186,7 +189,7 @@ fn check_expiries(engine: &Engine, value_bytes: usize) {
     check_invariants(engine);
 }
 
-/// This holds whether or not the cleared memory has been freed yet.
+/// Cleared memory is available for writes, whether or not it has been freed yet.
 #[test]
 fn what_was_cleared_is_room_at_once() {
     for policy in Policy::ALL {
@@ -212,7 +215,8 @@ fn what_was_cleared_is_room_at_once() {
     }
 }
 
-/// Each byte is copied only a few times, however long the value becomes, and the value's memory is counted.
+/// Growing a value copies each byte only a few times, however long the value becomes. The engine counts the
+/// memory of the value.
 #[test]
 fn a_value_grows_where_it_lies() {
     let engine = engine(Policy::default(), 64 << 20, 1);
@@ -240,7 +244,7 @@ fn a_value_grows_where_it_lies() {
     assert!((value.len()..value.len() * 3 / 2).contains(&taken), "{taken} for {}", value.len());
     drop(located);
     check_invariants(&engine);
-    // The value has another owner, is small, or doesn't exist.
+    // No change in place is possible for a value that has another owner, is small or doesn't exist.
     let mut located = engine.lock(&key);
     let found = located.get(Access::Use, NOW_MS).expect("it is there");
     let engine::Value::Large(sent) = found.value else { panic!("it is large") };
@@ -253,7 +257,8 @@ fn a_value_grows_where_it_lies() {
     assert_eq!(located.edit(1, |_| panic!("there is none"), NOW_MS), Ok(Edited::No));
 }
 
-/// The growing value itself may have to be evicted, and it can't grow beyond the memory.
+/// The engine may have to evict the growing value itself, and the value can't become larger than the memory
+/// limit.
 #[test]
 fn a_value_grows_up_to_what_there_is() {
     for policy in Policy::ALL {
@@ -310,7 +315,7 @@ fn keys_that_are_chosen_to_collide_do_not() {
     }
 }
 
-/// Neither a save nor a client decompresses the value under a lock.
+/// Saves and clients decompress a value without holding a lock.
 #[test]
 fn a_packed_value_tells_its_length_and_changes_its_expiry_as_it_is() {
     let engine = engine(Policy::default(), 16 << 20, 1);

@@ -1,4 +1,5 @@
-//! All ways in which memory is used and freed, in few enough steps for Miri to run in minutes (`make miri`).
+//! Tests all ways in which the engine uses and frees memory, in few enough steps for Miri to run them in
+//! minutes (`make miri`).
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use engine::{Access, Database, Engine, Expiry, Policy, Saved, Settings};
 const NOW_MS: u64 = 1_000;
 const SETTINGS: Settings =
     Settings { bytes_max: 1 << 20, policy: Policy::AllKeysS3Fifo, seed: 5, threads: 1 };
-/// Lengths of values in segments, and of one on the heap that is large enough to fill the memory soon.
+/// Lengths of values. The last one is stored on the heap, and is large enough to fill the memory soon.
 const LENGTHS: [usize; 4] = [5, 700, 15_000, 100_000];
 
 fn set(engine: &Engine, number: usize, expiry: Expiry) {
@@ -21,7 +22,7 @@ fn set(engine: &Engine, number: usize, expiry: Expiry) {
     set.expect("there is room, or something goes for it");
 }
 
-/// Returns whether the key exists with the value that was set.
+/// Returns whether the key exists, and fails if it doesn't have the value that was set.
 fn is_there(engine: &Engine, number: usize, now_ms: u64) -> bool {
     let name = format!("key-{number}");
     let mut batch = engine.batch();
@@ -65,7 +66,7 @@ fn all_memory_is_used_and_given_back() {
     let left = count(&engine, KEYS, NOW_MS);
     assert!((5..KEYS).contains(&left), "some were evicted: {left}");
     check(&engine);
-    // The same number of shards, then more of them.
+    // The first limit results in the same number of shards, the second in more.
     for bytes_max in [SETTINGS.bytes_max, 17 << 20] {
         let after = restored(&engine, bytes_max);
         assert!(count(&after, KEYS, NOW_MS) <= left);
@@ -117,7 +118,7 @@ fn what_large_values_give_back_is_counted() {
 
 #[test]
 fn an_index_that_grows_finds_every_key() {
-    // Several times as many keys as the first buckets hold.
+    // Several times the number of keys for which the first buckets have room.
     const KEYS: usize = 3_000;
     let engine = Engine::new(&Settings { bytes_max: 4 << 20, ..SETTINGS });
     let name = |number: usize| format!("{number}");
@@ -141,8 +142,8 @@ fn an_index_that_grows_finds_every_key() {
     check(&engine);
 }
 
-/// Client buffers take a sixth of the memory. As many keys are evicted as necessary, and none if the policy
-/// evicts nothing.
+/// Client buffers take a sixth of the memory. The engine evicts as many keys as necessary, and none under the
+/// policy `noeviction`.
 #[test]
 fn keys_make_room_for_what_was_lent() {
     const LENT_BYTES: usize = 3 << 20;

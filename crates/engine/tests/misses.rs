@@ -4,12 +4,12 @@ use engine::{Access, Database, Engine, Expiry, Key, Policy, Settings};
 
 const REQUESTS: u32 = 100_000;
 const REQUESTS_PER_S: u64 = 200;
-/// A segment for kept items, until the segment that they come from is empty.
+/// One segment: kept items may use one until the segment from which they were moved is empty.
 const LENT_BYTES: u64 = 256 << 10;
 
 #[test]
 fn no_policy_misses_more_than_it_did() {
-    // Misses per thousand requests, without scans and with them.
+    // Maximum number of misses per thousand requests, without scans and with scans.
     let cases = [
         (Policy::AllKeysS3Fifo, [250, 404]),
         (Policy::AllKeysLfu, [275, 438]),
@@ -22,8 +22,9 @@ fn no_policy_misses_more_than_it_did() {
     }
 }
 
-/// Large values are evicted one by one: a segment refers to so many of them that a shard has no other
-/// segment. With as many keys, object-wise S3-FIFO misses 265 and 411, LRU 324 and 509.
+/// Large values are evicted one by one, because a single segment refers to all large values of a shard. With
+/// the same number of keys, an S3-FIFO that evicts single objects misses 265 and 411 requests per thousand,
+/// and LRU 324 and 509.
 #[test]
 fn large_values_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [266, 415]), (Policy::AllKeysLru, [326, 510])] {
@@ -32,8 +33,9 @@ fn large_values_are_missed_no_more_than_they_were() {
     }
 }
 
-/// A tenth of the values have 50,000 bytes. They are evicted together with small ones, and not instead of
-/// them. The misses were 293, 441, 332 and 506 when segments were evicted as a whole.
+/// A tenth of the values have 50,000 bytes. The engine evicts both large and small values, and prefers
+/// neither. When the engine evicted whole segments, there were 293, 441, 332 and 506 misses per thousand
+/// requests.
 #[test]
 fn values_of_all_sizes_are_missed_no_more_than_they_were() {
     for (policy, most) in [(Policy::AllKeysS3Fifo, [265, 420]), (Policy::AllKeysLru, [316, 495])] {
@@ -56,17 +58,18 @@ fn no_more_large_values_go_than_need_be() {
             (0..3000_u32).for_each(|number| set(&number.to_be_bytes(), &value));
             let room = |engine: &Engine| bytes_max - engine.used_bytes();
             let shards = engine.shards_count() as u64;
-            // Each shard may leave room for one of its values to others, and has a segment in progress.
+            // Each shard may leave room for one value to other shards, and may have one segment that is being
+            // emptied.
             let most = shards * (LENT_BYTES + value_bytes as u64 + (value_bytes as u64) / 8);
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
-            // The same is true of small values, which fill a segment.
+            // Small values, which are stored in segments, leave no more room unused.
             (0..30_000_u32).for_each(|number| set(&u64::from(number).to_be_bytes(), &[b's'; 100]));
             assert!(room(&engine) < most, "{policy}: {} of {bytes_max} are free", room(&engine));
         }
     }
 }
 
-/// Even with a handful of segments, there is always one to empty.
+/// The engine finds a segment to empty even if it has only a few.
 #[test]
 fn the_least_memory_takes_every_key() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -76,7 +79,8 @@ fn the_least_memory_takes_every_key() {
     }
 }
 
-/// This holds even if most of each segment is kept because its keys are accessed often.
+/// Usage stays within the limit even if most items of each segment are kept because their keys are accessed
+/// often.
 #[test]
 fn memory_is_no_more_than_it_may_be() {
     let few = Memory { bytes_max: 4 << 20, value_bytes: 1000, keys: 40_000, ..LARGE };
@@ -85,8 +89,8 @@ fn memory_is_no_more_than_it_may_be() {
     }
 }
 
-/// A shard may take the memory that another one frees. If that were left to chance, one shard would have
-/// three times the memory of another after this many writes.
+/// A shard may take the memory that another one frees. If shards took freed memory at random, one shard would
+/// have three times the memory of another after this many writes.
 #[test]
 fn shards_keep_their_share_of_the_memory() {
     for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLfu, Policy::AllKeysLru, Policy::AllKeysRandom] {
@@ -104,8 +108,8 @@ fn shards_keep_their_share_of_the_memory() {
     }
 }
 
-/// Memory that a large shard leaves to others is not lost if nothing may be evicted: even if that shard alone
-/// grows, a write is refused only when no segment is left at all.
+/// If no key may be evicted, a large shard may use the memory that it otherwise leaves to other shards: even
+/// if this shard alone grows, a write fails only when no segment is left.
 #[test]
 fn the_last_segment_is_for_anybody() {
     let value = vec![b'v'; 4000];
@@ -132,7 +136,7 @@ fn check_last_segment(is_refused: impl Fn(&Engine, &Key<'_>) -> bool) {
 struct Memory {
     bytes_max: u64,
     value_bytes: usize,
-    /// One key in this many has a value of [`LONG_BYTES`] instead; 0: none.
+    /// One key in this many has a value of [`LONG_BYTES`]; 0 means that no key has one.
     long_every: u32,
     keys: u32,
 }
@@ -151,7 +155,7 @@ enum Scans {
     Some,
 }
 
-/// Misses per thousand requests in the second half.
+/// Returns the misses per thousand requests in the second half of the trace.
 fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     let engine = Engine::new(&Settings { bytes_max: memory.bytes_max, policy, seed: 7, threads: 1 });
     let [value, long] = [memory.value_bytes, LONG_BYTES].map(|bytes| vec![b'v'; bytes]);
@@ -174,13 +178,13 @@ fn misses(policy: Policy, scans: Scans, memory: &Memory) -> u32 {
     missed * 1000 / (REQUESTS / 2)
 }
 
-/// Returns whether a key is one of those selected, one in `every`. The selection is pseudorandom but
+/// Returns whether a key is selected. One in `every` keys is selected. The selection is pseudorandom but
 /// deterministic, and independent of how often a key is requested.
 fn is_one_in(every: u32, number: u32) -> bool {
     u32::MAX.checked_div(every).is_some_and(|most| number.wrapping_mul(2_654_435_761) < most)
 }
 
-/// Zipf: the key of rank r is requested in proportion to 1 / r.
+/// Returns a trace with a Zipf distribution: the probability of the key with rank r is proportional to 1 / r.
 fn trace(scans: Scans, keys: u32) -> impl Iterator<Item = u32> {
     let mut sums: Vec<f64> = (1..=keys).map(|rank| 1.0 / f64::from(rank)).collect();
     (1..sums.len()).for_each(|at| sums[at] += sums[at - 1]);

@@ -71,8 +71,8 @@ impl Beside {
         self.model.retain(|_, entry| entry.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms));
     }
 
-    /// Removes from the model the keys that the engine removed without a command. Each removal must have a
-    /// recorded reason.
+    /// Removes from the model the keys that the engine removed without a command. Fails if the engine has no
+    /// reason for a removal.
     fn follow_removals(&mut self) {
         for removal in self.engine.take_removed() {
             let entry = self.model.remove(&(removal.database, removal.key));
@@ -114,7 +114,7 @@ impl Beside {
         let key = self.engine.key(name.0, &name.1);
         let was_there = self.engine.lock(&key).set_expiry(expiry, self.now_ms);
         assert_eq!(was_there, Ok(self.model.contains_key(&name)), "it needs no room");
-        // The compensation for the change may evict this very key.
+        // The engine may evict this key to compensate for the memory of the expiry.
         self.follow_removals();
         if let Some(entry) = self.model.get_mut(&name) {
             entry.expires_at_ms = resolve(expiry, entry.expires_at_ms);
@@ -127,7 +127,7 @@ impl Beside {
         let mut batch = self.engine.batch();
         let mut hint = batch.prefetch(&key);
         batch.prefetch_item(&key, &mut hint);
-        // An old hint must work as well as a new one.
+        // An outdated hint has to return correct results, too.
         for hint in self.hints.insert(number, hint).into_iter().chain([hint]) {
             if let Some(value) = batch.at(&key).get_seen(hint, self.now_ms) {
                 let seen = Entry { value: value.to_vec(), expires_at_ms: None };
@@ -203,7 +203,8 @@ proptest! {
     ) {
         let mut beside = Beside::new(policy, bytes_max, threads);
         prop_assert_eq!(beside.engine.shards_count() as u64, shards);
-        // Five segments per shard are left: the index, one for each queue, and two to be emptied.
+        // External memory takes all but five segments per shard: one for the index, one for each queue, and
+        // two to empty.
         let others = bytes_max.saturating_sub(beside.engine.used_bytes() + shards * 5 * SEGMENT_BYTES);
         beside.engine.lend(0, others as usize);
         for step in &steps {

@@ -1,4 +1,4 @@
-//! Saved data comes back, and data that was not saved never does.
+//! Tests that saved data is restored, and that no other data is ever restored.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -41,7 +41,7 @@ fn fill(engine: &Engine, keys: usize) -> Model {
         set(engine, &name, &value, expires_at_ms);
         model.insert(name, (value, expires_at_ms));
     }
-    // Remove and move some keys, so that segments have gaps.
+    // Removes and rewrites some keys, so that segments have gaps.
     for number in (0..keys).step_by(5) {
         let name = (database(number % 3 * 5), format!("key-{number}").into_bytes());
         let key = engine.key(name.0, &name.1);
@@ -99,7 +99,7 @@ fn what_was_written_comes_back() {
         assert_eq!(after.counts(), before.counts());
         let progress = saved.progress();
         assert_eq!((progress.keys, progress.failure), (model.len() as u64, None));
-        // Save and restore once more.
+        // Saves and restores the data once more.
         let (again, _) = restored(&exported(&after), &settings);
         assert!(model.iter().all(|(name, entry)| found(&again, name).as_ref() == Some(entry)));
     }
@@ -129,8 +129,8 @@ fn a_server_of_another_size_takes_what_fits() {
     }
 }
 
-/// Fills the engine with keys without an expiry and returns their names. A third of all keys set have an
-/// expiry.
+/// Fills the engine with keys without an expiry and returns their names. A third of the keys that it sets
+/// have an expiry, and aren't returned.
 fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     let is_set = |name: &String| {
         let key = engine.key(database(0), name.as_bytes());
@@ -147,7 +147,7 @@ fn fill_up(engine: &Engine, value_bytes: usize) -> Vec<String> {
     names
 }
 
-/// In a different order, the keys take more memory.
+/// Restored keys may take more memory than before, because they are stored in a different order.
 #[test]
 fn keys_that_stay_come_back_although_memory_was_full() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -176,7 +176,7 @@ fn keys_that_stay_come_back_although_memory_was_full() {
     }
 }
 
-/// A larger allowance could exceed the memory of the machine.
+/// If restored keys could take even more, they might exceed the memory of the machine.
 #[test]
 fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     for policy in [Policy::NoEviction, Policy::VolatileLru] {
@@ -194,7 +194,7 @@ fn a_file_that_is_much_too_large_takes_an_eighth_more() {
     }
 }
 
-/// Other writes must not take the room of data that is not loaded yet.
+/// Writes must not use memory that is reserved for data that isn't loaded yet.
 #[test]
 fn what_is_to_be_loaded_has_its_room() {
     let settings = settings(32 * MIB, Policy::NoEviction);
@@ -235,7 +235,7 @@ impl Source for Interrupted {
     }
 }
 
-/// A single shard with little room, and a callback that runs while it is loaded in the background.
+/// Restores a single shard with little room in the background, and runs a callback while it is loaded.
 fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, Model) {
     let before = Engine::new(&settings(8 * MIB, Policy::default()));
     let model = fill(&before, 2500);
@@ -251,7 +251,7 @@ fn interrupted(happens: impl FnOnce(&Engine) + Send + 'static) -> (Arc<Engine>, 
     (after, model)
 }
 
-/// A thread that serves a client doesn't wait for the background thread, but loads the shard too.
+/// A thread that serves a client doesn't wait for the background thread, but loads the same shard itself.
 #[test]
 fn a_shard_that_is_needed_while_it_is_loaded_is_there_whole() {
     let (after, model) = interrupted(|engine| {
@@ -329,7 +329,8 @@ fn what_lives_while_it_is_written_is_written() {
     let names: Vec<_> =
         (0..30_000).map(|number| (database(0), format!("key-{number}").into_bytes())).collect();
     names.iter().for_each(|name| set(&engine, name, &[b'a'; 100], None));
-    // Values of different sizes, so that all keys move. The segments left behind are emptied and reused.
+    // Values of different sizes, so that all keys move. The old segments of these keys are emptied and
+    // reused.
     let mut writes = 0_usize;
     let happens = || {
         for number in (writes * 1000..).take(1000) {
@@ -405,7 +406,7 @@ fn sample() -> &'static (Model, Vec<u8>) {
     })
 }
 
-/// Returns whether the data was refused. If not, all of it must be intact.
+/// Returns whether the data was refused. Fails if accepted data isn't intact.
 fn is_refused(bytes: Vec<u8>) -> bool {
     let (model, _) = sample();
     let Ok(saved) = Saved::open(bytes) else { return true };

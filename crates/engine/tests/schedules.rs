@@ -18,9 +18,10 @@ fn try_orders(body: impl Fn() + Send + Sync + 'static) {
     let orders = std::env::var("SCHEDULES").ok().and_then(|orders| orders.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    // Weaker memory orderings are not explored: every atomic is sequentially consistent here.
+    // The scheduler treats every atomic operation as sequentially consistent, so it doesn't test weaker
+    // memory orderings.
     config.silence_warnings = true;
-    // The random scheduler chooses anew at every step. The PCT scheduler lets threads run on, except at a few
+    // The random scheduler chooses a thread at every step. The PCT scheduler switches threads only at a few
     // random points.
     let body = Arc::new(body);
     let again = Arc::clone(&body);
@@ -46,7 +47,7 @@ fn number(engine: &Engine, name: &str) -> Option<u64> {
     Some(u64::from_le_bytes(found.value.to_vec()[..8].try_into().expect("a number of eight bytes")))
 }
 
-/// A number padded to this many bytes, for a value in a segment or a large value.
+/// Returns a value of `bytes` bytes that begins with a number.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut value = vec![0; bytes];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -112,7 +113,7 @@ fn a_limit_that_is_changed_by_several_is_the_last_one() {
             let engine = Arc::clone(&engine);
             thread::spawn(move || drop(engine.stretch(2, 1 << 20)))
         };
-        // The larger limit keeps memory ready, which counts as used.
+        // With the larger limit, the engine keeps memory ready, which counts as used.
         together(vec![set(BYTES_MAX), set(256 << 20), stretch]);
         let is_small = engine.bytes_max() == BYTES_MAX;
         assert!(is_small || engine.bytes_max() == 256 << 20, "{}", engine.bytes_max());
@@ -122,7 +123,7 @@ fn a_limit_that_is_changed_by_several_is_the_last_one() {
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Sets all keys to the same number, repeatedly.
+/// Sets all keys to the same number, and repeats this with other numbers.
 fn set_together(engine: &Engine, first: u64) {
     for number in first..first + 3 {
         let value = value(number, 8);
@@ -146,7 +147,7 @@ fn assert_same(engine: &Engine) {
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
 }
 
-/// Visits shard after shard, holding one lock at a time.
+/// Visits one shard after the other, and holds one lock at a time.
 fn go_through(engine: &Engine) {
     let mut batch = engine.batch();
     for name in NAMES.iter().chain(NAMES.iter().rev()) {
@@ -208,7 +209,8 @@ fn memory_stays_within_its_limit_while_all_fill_it() {
         };
         together(vec![fill(0), fill(1), around]);
         check(&engine);
-        // Usage that can't be refused: a segment being emptied, and tables.
+        // Maximum usage that the engine takes regardless of the limit, for a segment being emptied and for
+        // tables.
         assert!(engine.used_bytes() <= BYTES_MAX + (1 << 20), "{}", engine.used_bytes());
         drop(engine.clear());
         let rest = engine.used_bytes();
@@ -298,8 +300,8 @@ fn what_is_written_while_shards_are_loaded_stays() {
     });
 }
 
-/// Cleared memory is available to all threads, regardless of which one frees it and which ones arrive
-/// meanwhile.
+/// All threads can use cleared memory, whichever thread frees it, even if they need it while it is being
+/// freed.
 #[test]
 fn what_was_cleared_is_room_for_all() {
     try_orders(|| {

@@ -1,11 +1,11 @@
-//! Answers of the tier to look-ups.
+//! Answers of the shared tier to look-ups.
 
 use std::sync::Arc;
 
 use cache::entry::stored::CacheEntry;
 use store::backing::Loaded;
 
-/// Record under a key, and the tier's answer.
+/// A record that was looked up under a key, and the answer of the tier.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub entry: Option<Arc<CacheEntry>>,
@@ -13,7 +13,7 @@ pub struct Answer {
     pub remote: RemoteState,
 }
 
-/// Record of the tier, as read.
+/// State of the tier's record when it was last read.
 #[derive(Clone, Debug)]
 pub enum RemoteState {
     Unread,
@@ -28,12 +28,12 @@ pub enum Said {
     Unasked,
     Failed,
     Nothing,
-    /// The copy in memory is current.
+    /// The record is the same as the copy in memory.
     Unchanged,
     /// This instance can't use the record.
     Unusable,
     Found,
-    /// Other instances kept changing the record while it was read.
+    /// Other instances changed the record during each attempt to read it.
     Changing,
 }
 

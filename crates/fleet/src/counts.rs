@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Declares the counted events, each with the field that has its count.
+/// Declares the counted events, and the field in which each is counted.
 macro_rules! events {
     ($($(#[$doc:meta])* $event:ident $field:ident,)*) => {
         /// Counts of operations on the tier behind memory, since the start.
@@ -14,7 +14,7 @@ macro_rules! events {
             pub instances: u64,
             /// Number of keys with a pending change.
             pub pending: u64,
-            /// Number derived from the id of the log that this instance reads, if any.
+            /// A number that identifies the purge log that this instance reads; `None` if it reads none.
             pub log: Option<u64>,
         }
 
@@ -50,33 +50,34 @@ events! {
     WriteFailed writes_failed,
     /// Records that could not be written, and were removed instead.
     GivenUp given_up,
-    /// Changes beyond the limit of pending keys: records that were written before them are ignored.
+    /// Changes dropped because the limit of pending keys was reached. The tier's older records under these
+    /// keys are ignored.
     Refused refused,
-    /// Records and segments that break a rule of their format.
+    /// Records and segments whose format is invalid.
     Corrupt corrupt,
     /// Records and segments with a missing or wrong tag, if one is required.
     Forged forged,
     /// Changes of records that the tier has reported.
     Pushed pushes,
-    /// Reports that everything may have changed: after `FLUSHALL`, and after the loss of the connection.
+    /// Reports that any record may have changed: after `FLUSHALL`, and after a lost connection.
     Flushed flushes,
     /// Uses of copies in memory that could not be verified because the tier is unreachable.
     Unverified unverified,
-    /// Purges of other instances that took effect here.
+    /// Purges by other instances that this instance has applied.
     PurgeHeard purges_heard,
     /// Leases taken.
     LeaseTaken leases_taken,
     /// Waits for another instance's fetch.
     LeaseWaited leases_waited,
-    /// Waits that ended with the expiry of a lease that was not freed.
+    /// Waits that ended because the lease expired without having been freed.
     LeaseExpired leases_expired,
-    /// Leases of this instance that another one took, or that expired, before its fetch was done.
+    /// Leases of this instance that expired, or that another instance took, before the fetch was complete.
     LeaseLost leases_lost,
     /// Lease operations without an answer, after which this instance continued alone.
     LeaseFailed leases_failed,
     /// Leases that this instance returned late, because the tier didn't answer at first.
     LeaseReleasedLate leases_released_late,
-    /// Leases that this instance could not return before they expired, as far as it knows.
+    /// Leases that expired before the tier confirmed that this instance had returned them.
     LeaseNotReleased leases_not_released,
     /// Total time of waits for another instance's fetch, in milliseconds.
     LeaseWaitedMs leases_waited_ms,

@@ -1,20 +1,21 @@
-//! Guard against late writes: unanswered puts that may still take effect.
+//! Guard against late writes: puts without an answer may still take effect later.
 //!
-//! After an error, the outcome is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after other writes
-//! and removals. Each put of a record depends on the record that it replaces, so it does nothing if it finds any other; but a put that
-//! expects no record would restore one that was removed meanwhile. So while any put is in doubt, no key is left without a record: an empty
-//! record is written instead of a removal, and stays for `LATE_MAX`.
+//! After an error, the outcome of a put is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after
+//! later writes and removals. A put names the record that it replaces, and has no effect if the tier has a different one. But a put that
+//! expects no record could restore a record that has been removed in the meantime. So while the outcome of any put is unknown, this
+//! instance leaves no key without a record: instead of removing a record, it writes an empty one, which stays for `LATE_MAX`.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Time after the tier answers again within which an earlier put may still take effect. An operating system keeps sending the rest of a
-/// closed connection for about two minutes.
+/// Time within which an earlier put may still take effect, from when the tier answers again. An operating system keeps sending the rest of
+/// a closed connection for about two minutes.
 pub(super) const LATE_MAX: Duration = Duration::from_secs(300);
 
-/// Doubt about earlier puts. Shared by all keys, because either few puts are in doubt, or many.
+/// Whether earlier puts may still take effect. All keys share one state, because usually the outcome is unknown either for no put or for
+/// many.
 #[derive(Debug, Default)]
 pub(super) struct LateWriteGuard(Mutex<GuardState>);
 
@@ -22,18 +23,18 @@ pub(super) struct LateWriteGuard(Mutex<GuardState>);
 enum GuardState {
     #[default]
     None,
-    /// Neither a put nor any later request got an answer.
+    /// A put got no answer, and no later request has got one.
     Silent,
     Until(Instant),
 }
 
 impl LateWriteGuard {
-    /// Notes an unanswered put.
+    /// Records that a put got no answer.
     pub(super) fn begin(&self) {
         *self.0.lock() = GuardState::Silent;
     }
 
-    /// Notes an answer from the tier: the doubt ends `LATE_MAX` after the first one.
+    /// Records an answer from the tier. The guard ends `LATE_MAX` after the first answer.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.0.lock();
         if matches!(*state, GuardState::Silent) {
@@ -49,8 +50,8 @@ impl LateWriteGuard {
         }
     }
 
-    /// Returns the lifetime of a record whose use ends after `ttl`. While there is doubt, it is at least `LATE_MAX`, because the record
-    /// also prevents its predecessor from being restored.
+    /// Returns the lifetime of a record that is useful for `ttl`. While an earlier put may still take effect, the lifetime is at least
+    /// `LATE_MAX`, because the record also prevents that put from restoring its predecessor.
     pub(super) fn outlasted(&self, ttl: Duration, now: Instant) -> Duration {
         if self.holds(now) { ttl.max(LATE_MAX) } else { ttl }
     }

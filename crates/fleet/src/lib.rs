@@ -1,7 +1,7 @@
-//! Coordination of instances over a tier that they share: look-ups and writes behind memory, leases, and the purge log.
+//! Coordination of instances that share a tier: look-ups and writes behind memory, leases, and the purge log.
 //!
-//! A single instance can be understood without this crate: `cache` works the same without it. [`Tier`] is the tier behind a memory, and the
-//! cache's [`cache::RemoteTier`].
+//! A single instance doesn't need this crate: `cache` works the same without it. [`Tier`] is the tier behind a memory,
+//! and implements [`cache::RemoteTier`] for the cache.
 
 pub mod answer;
 pub mod counts;

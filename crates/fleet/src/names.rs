@@ -1,4 +1,5 @@
-//! Names of records in the tier. Injective: the first byte is the kind. `f` and `p` are reserved, because older versions used them.
+//! Names of records in the tier. The first byte of a name is the kind of record, so names of different kinds
+//! are different. `f` and `p` are reserved, because older versions used them.
 
 use store::FillId;
 use store::backing::KEY_BYTES_MAX;

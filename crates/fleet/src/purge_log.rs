@@ -1,4 +1,4 @@
-//! Purge log that instances share: what this instance writes to it, and its reports of how far it has read.
+//! Purge log that instances share: the purges that this instance appends, and its reports of how far it has read the log.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -26,24 +26,24 @@ pub struct FleetLog {
     pub fleet: Fleet,
     pub verification: Duration,
     touch: Touch,
-    /// Whether other instances know this one, so that they wait for it to read a purge.
+    /// Whether this instance is listed in the tier, so that other instances wait for it to read a purge.
     is_listed: AtomicBool,
     /// Whether the log has been read since this instance was listed: before that, purges of the tier's records are unknown.
     is_read: AtomicBool,
     /// Generation of the connection over which the log was last read.
     read_over: AtomicU32,
-    /// Whether the log is read in time, as other instances expect. A server may still report changed records, but be too slow for the log,
-    /// or refuse it: purges are then unknown here.
+    /// Whether this instance reads the log in time, as other instances expect. A server may report changed records, but be too slow for the
+    /// log, or refuse access to it: this instance then learns of no purges.
     is_followed: AtomicBool,
-    /// Last error of the tier when the log was to be used.
+    /// Last error of the tier when this instance used the log.
     refusal: Mutex<Option<String>>,
     /// Purges to be written.
     outbox: Mutex<Outbox>,
-    /// Held from when a purge gets its number until it is in the outbox.
+    /// This lock is held from when a purge gets its number until it is in the outbox.
     numbered: Mutex<()>,
     /// Serialises appends to the purge log.
     turn: tokio::sync::Mutex<()>,
-    /// Signals a purge to be written.
+    /// Notified when the outbox gets a purge.
     pub posted: Notify,
 }
 
@@ -56,7 +56,8 @@ struct Outbox {
     put: u64,
 }
 
-/// Maximum size of the outbox while the tier is unreachable. Beyond it, a single purge of everything replaces the pending ones.
+/// Maximum size of the outbox while the tier is unreachable. If the outbox becomes larger, a single purge of everything replaces the
+/// pending purges.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Pause between attempts to write purges during shutdown.
 const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -94,7 +95,7 @@ impl FleetLog {
         self.is_listed.load(Ordering::Acquire)
     }
 
-    /// Notes that the log was read to its end over this connection, or a later one.
+    /// Records that the log was read to its end over the connection of `source`.
     pub fn record_read_over(&self, source: Source) {
         self.read_over.store(source.generation, Ordering::Release);
         if self.is_listed() {
@@ -102,17 +103,17 @@ impl FleetLog {
         }
     }
 
-    /// Returns whether the log was read over this connection, so that purges from the time before it are known.
+    /// Returns whether the log was read over this connection, so that this instance knows all purges from before the connection.
     pub fn was_read_over(&self, source: Source) -> bool {
         self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
     }
 
-    /// Returns whether this instance learns of other instances' purges before those are complete.
+    /// Returns whether this instance learns of each purge by another instance before the purge is complete.
     pub fn is_followed(&self) -> bool {
         self.is_followed.load(Ordering::Acquire)
     }
 
-    /// Pretends that other instances know this one and that it has read all purges.
+    /// Pretends that this instance is listed in the tier and has read all purges.
     #[cfg(any(test, feature = "test-double"))]
     pub fn pretend_to_be_in_step(&self) {
         self.is_followed.store(true, Ordering::Release);
@@ -133,10 +134,10 @@ impl FleetLog {
         posted
     }
 
-    /// Writes all purges of the outbox. Returns the end of the log after them; `None` if there were none.
+    /// Writes all purges of the outbox. Returns the end of the log after these purges, or `None` if the outbox was empty.
     ///
     /// # Errors
-    /// Returns the tier's error. Purges that were not written are kept.
+    /// Returns the tier's error. Unwritten purges stay in the outbox.
     pub async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
         let _turn = self.turn.lock().await;
         let mut end = None;
@@ -146,7 +147,7 @@ impl FleetLog {
                 return Ok(end);
             }
             let AppendOutcome::Taken { state, .. } = self.backing.append_log(&records).await? else {
-                // The server has no memory, and unwritten purges don't reach other instances.
+                // The server has no memory for the purges, so other instances don't get them.
                 return Err(BackingError::Full);
             };
             end = Some(state.cursor());
@@ -158,7 +159,7 @@ impl FleetLog {
     /// Writes all purges of the outbox, retrying until `end`. Returns the number of unwritten purges.
     pub(crate) async fn flush(&self, end: Instant) -> u64 {
         while self.pending() > 0 && Instant::now() < end {
-            // An open circuit breaker fails immediately.
+            // With an open circuit breaker, the attempt fails immediately, so the loop pauses.
             if let Ok(Err(_)) = tokio::time::timeout_at(end, self.send()).await {
                 tokio::time::sleep_until(end.min(Instant::now() + FLUSH_RETRY_PAUSE)).await;
             }
@@ -185,8 +186,8 @@ impl FleetLog {
         }
     }
 
-    /// Reports to other instances how far this one has read. Returns whether they have waited for this one without interruption. If not,
-    /// purges that it has not read may be complete.
+    /// Reports to other instances how far this one has read the log. Returns whether other instances have waited for this one without
+    /// interruption. If the result is false, purges may be complete that this instance hasn't read.
     pub async fn heartbeat(&self, read: LogCursor) -> Result<bool, BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
@@ -207,7 +208,7 @@ impl FleetLog {
         let now = Instant::now();
         self.touch.failed(silent_since(error, (begun, now)), now);
         let mut refusal = self.refusal.lock();
-        // An open circuit breaker doesn't reveal the cause.
+        // The error of an open circuit breaker doesn't contain the cause.
         if !matches!(error, BackingError::Open { .. }) {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
             *refusal = Some(format!("{error}{cause}"));
@@ -221,12 +222,12 @@ impl FleetLog {
         }
     }
 
-    /// Returns whether purges may have completed without this instance, unless the tier is known to be unreachable.
+    /// Returns whether purges may have completed that this instance hasn't read. If the tier is known to be unreachable, returns false.
     pub fn is_out_of_touch(&self) -> bool {
         !self.touch.holds(Instant::now())
     }
 
-    /// Waits briefly until this instance is in touch again.
+    /// Waits a short time for this instance to be in touch with the others again.
     pub async fn in_touch(&self) {
         if self.is_out_of_touch() {
             self.touch.restored().await;
@@ -239,15 +240,15 @@ impl FleetLog {
         Ok(())
     }
 
-    /// Waits until all instances have read up to a position, at most for the verification time plus one second.
+    /// Waits until all instances have read the log up to a position, but at most for the verification time plus one second.
     pub async fn reach(&self, place: LogCursor) -> Arrivals {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
     }
 }
 
-/// Returns the time since which the tier has not answered, judging by a failure. A timeout belongs to the last of several operations, which
-/// waited no longer than its deadline: if the process was suspended meanwhile, that time doesn't count. Any other error counts as an answer
-/// at the time of its arrival.
+/// Returns the time since which the tier has not answered, given an error. A timeout belongs to the last of several operations, which
+/// waited no longer than its deadline. If the process was suspended before, the time of the pause doesn't count. Any other error counts as
+/// an answer.
 fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Instant {
     match error {
         BackingError::TimedOut { after } => now.checked_sub(*after).map_or(begun, |since| since.max(begun)),
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(silent_since(&BackingError::Full, (begun, at(10_000))), at(10_000));
     }
 
-    /// During shutdown, the process waits for a store that is unreachable for a while.
+    /// During shutdown, the process waits for a store that is unreachable for a limited time.
     #[tokio::test(start_paused = true)]
     async fn purges_that_wait_are_written_until_the_end() {
         for (away, left) in [(Duration::from_secs(1), 0), (Duration::from_secs(10), 1)] {

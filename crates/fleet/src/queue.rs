@@ -1,4 +1,5 @@
-//! Keys with a pending change, in the order of their turns. Each key is in the queue once, or being written by one writer.
+//! Queue of keys with a pending change, in the order in which they are written. Each key is either in the
+//! queue once, or being written by one writer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,9 +10,9 @@ use tokio::time::Instant;
 /// Next key to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueueTurn {
-    /// This key, which has been removed from the queue.
+    /// Write this key, which is no longer in the queue.
     Key(Box<[u8]>),
-    /// No key before this time.
+    /// No key is due before this time.
     At(Instant),
     /// No key.
     Nobody,
@@ -24,7 +25,7 @@ pub(super) struct Queue(Mutex<Lists>);
 #[derive(Default)]
 struct Lists {
     waiting: VecDeque<Box<[u8]>>,
-    /// Keys that pause, by the end of the pause.
+    /// Paused keys, ordered by the end of the pause.
     paused: BTreeSet<(Instant, Box<[u8]>)>,
 }
 
@@ -33,7 +34,7 @@ struct Lists {
 pub(crate) enum Pause {
     /// The write failed.
     Failed,
-    /// A purge must reach the log first.
+    /// The log doesn't contain a purge yet that has to come first.
     Early,
 }
 
@@ -41,7 +42,7 @@ impl Pause {
     fn length(self) -> Duration {
         match self {
             Self::Failed => Duration::from_millis(250),
-            // A purge takes one round trip to reach the log.
+            // Appending a purge to the log takes one round trip.
             Self::Early => Duration::from_millis(2),
         }
     }
@@ -56,7 +57,7 @@ impl Queue {
         self.0.lock().paused.insert((now + pause.length(), key));
     }
 
-    /// Removes and returns the next key. Keys whose pause has ended are queued after those that wait.
+    /// Removes and returns the next key. A key whose pause has ended moves to the end of the queue.
     pub(super) fn next(&self, now: Instant) -> QueueTurn {
         let mut lists = self.0.lock();
         while lists.paused.first().is_some_and(|(until, _)| *until <= now) {
@@ -70,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Removes and returns all keys, including those that pause.
+    /// Removes and returns all keys, including paused ones.
     pub(super) fn take(&self) -> Vec<Box<[u8]>> {
         let Lists { waiting, paused } = std::mem::take(&mut *self.0.lock());
         waiting.into_iter().chain(paused.into_iter().map(|(_, key)| key)).collect()

@@ -1,7 +1,7 @@
-//! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them, and written before the record that refers
-//! to them.
+//! Bodies in a tier behind memory. A segment is identified by its fill and index. A segment is loaded when a reply needs it, and written
+//! before the record that refers to it.
 //!
-//! The tier has its own deadlines and circuit breaker. A missing byte is a hole, never an error, whatever the tier's answer.
+//! The tier has its own deadlines and circuit breaker. Missing bytes are a hole and never an error, whatever the tier answers.
 
 #[cfg(test)]
 mod tests;
@@ -20,11 +20,11 @@ use store::{Budget, FillId, OverBudget, Placement, Segment, SegmentId, SegmentPu
 use crate::counts::{Counts, Event};
 use crate::single_flight::SingleFlight;
 
-/// Maximum number of bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one
-/// operation.
+/// Maximum number of bytes that one load requests, because they have to arrive within the deadline of one operation. A larger segment is
+/// requested alone.
 pub const LOAD_BYTES_MAX: u64 = 2 << 20;
 
-/// Maximum number of bytes loaded before the head of a reply that may only begin once all its bytes are in memory.
+/// Maximum number of bytes to load for a reply that may begin only when all its bytes are in memory.
 pub const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
 /// Size of the frame around a segment's data in the tier.
@@ -55,7 +55,7 @@ pub enum Unavailable {
 }
 
 impl TierSegments {
-    /// Creates the segments of a tier. `backing` must have its own deadlines.
+    /// Creates the segments of a tier. `backing` must enforce its own deadlines.
     pub fn new(backing: Arc<dyn Backing>, budget: Arc<Budget>, counts: Arc<Counts>) -> Self {
         Self { backing, budget, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
     }
@@ -65,13 +65,13 @@ impl TierSegments {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Loads missing segments of a body, only once for all that need the same segments at the same time. `None` without an answer. Must be
-    /// polled without long pauses.
+    /// Loads missing segments of a body, once for all concurrent callers that need the same segments. Returns `None` if the tier doesn't
+    /// answer. Poll the future without long pauses.
     pub async fn load_together(&self, absent: &Absent, place: Placement) -> Option<Vec<Option<Segment>>> {
         self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
     }
 
-    /// Loads missing segments of a body, in order. They count against the budget, but belong to no group.
+    /// Loads missing segments of a body, in order. The segments count against the budget, but belong to no group.
     ///
     /// # Errors
     /// If the tier doesn't answer, or the budget has no room for the largest possible answer.
@@ -106,13 +106,13 @@ impl TierSegments {
         }
         drop(room);
         if !unusable.is_empty() {
-            // A segment that can't be removed now will be detected again.
+            // If a segment can't be removed now, a later load detects it again.
             let _ = self.backing.remove_segments(fill, &unusable).await;
         }
         Ok(loaded)
     }
 
-    /// Decodes a segment. One that no instance can use is counted, and added to `unusable`.
+    /// Decodes a segment. If no instance can use the segment, counts it and adds it to `unusable`.
     fn decode(
         &self,
         id: SegmentId,
@@ -131,8 +131,8 @@ impl TierSegments {
         None
     }
 
-    /// Loads all bytes of `ranges` and returns a body that holds them as long as it exists. Memory keeps them too, if it has room. `None`
-    /// if some are neither held nor in the tier, or if they exceed `AHEAD_BYTES_MAX`.
+    /// Loads all bytes of `ranges` and returns a body that holds them as long as it exists. Memory keeps the loaded bytes, too, if it has
+    /// room. Returns `None` if bytes are neither in memory nor in the tier, or if there are more than `AHEAD_BYTES_MAX`.
     pub async fn complete(
         &self,
         body: &Segmented,
@@ -153,12 +153,12 @@ impl TierSegments {
         Some(body)
     }
 
-    /// Writes the segments of a body that the tier lacks, and extends the lifetime of all to `ttl` from now. Returns the layout of the
-    /// segments that the tier has acknowledged, for the record that is written afterwards: it leaves out segments that neither the tier nor
-    /// memory has. `None` for a body that is not followed.
+    /// Writes the segments of a body that the tier lacks, and extends the lifetime of all segments to `ttl` from now. Returns the layout of
+    /// the segments that the tier has acknowledged, for the record that is written afterwards. The layout leaves out segments that neither
+    /// the tier nor memory has. Returns `None` for a body that isn't followed.
     ///
     /// # Errors
-    /// If the tier doesn't answer or refuses a segment, or the budget has no room for a segment on its way.
+    /// If the tier doesn't answer or refuses a segment, or the budget has no room for a segment while it is sent.
     pub async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
         let cell_bytes = layout.cell_bytes;
@@ -179,10 +179,10 @@ impl TierSegments {
         Ok(Some(Layout { runs, fragments, ..layout }))
     }
 
-    /// Writes a small body, which is a single segment in the tier, but not in memory. Returns whether it was acknowledged.
+    /// Writes a small body, which is a single segment in the tier, but not in memory. Returns whether the tier acknowledged the body.
     ///
     /// # Errors
-    /// As for [`TierSegments::store`].
+    /// Returns the errors of [`TierSegments::store`].
     pub async fn store_small(
         &self,
         fill: FillId,
@@ -194,7 +194,7 @@ impl TierSegments {
         Ok(!self.give(&given, &[0]).await?.is_empty())
     }
 
-    /// Writes segments that the tier lacks. Returns those that it has afterwards, in order.
+    /// Writes segments that the tier lacks. Returns the segments that the tier then has, in order.
     async fn give(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut has = indexes.to_vec();
         for index in self.lacking(given, indexes).await? {
@@ -205,8 +205,8 @@ impl TierSegments {
         Ok(has)
     }
 
-    /// Extends the lifetime of segments, and returns those that the tier lacks. The tier only reports how many it has: usually none for a
-    /// new body, or all for an old one. Otherwise, each half is queried separately.
+    /// Extends the lifetime of segments, and returns those that the tier lacks. The tier only reports how many of the segments it has:
+    /// usually none for a new body, or all for an old one. If the tier has only some, each half is queried separately.
     async fn lacking(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut lacking = Vec::new();
         let mut open = vec![indexes];
@@ -242,7 +242,7 @@ impl TierSegments {
 
 /// Segments of one fill that are being written.
 struct Given<'a> {
-    /// Returns the bytes of a segment; `None` if they are not held.
+    /// Returns the bytes of a segment; `None` if they aren't in memory.
     bytes: &'a (dyn Fn(SegmentId) -> Option<Bytes> + Sync),
     fill: FillId,
     cell_bytes: u32,

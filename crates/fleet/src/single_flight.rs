@@ -1,4 +1,5 @@
-//! Request collapsing for look-ups: one query to the tier for all that need its answer at the same time.
+//! Request collapsing for look-ups: callers that need the same answer at the same time share one query to the
+//! tier.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,8 @@ pub(super) struct SingleFlight<K: Eq + Hash, V> {
     by_key: Mutex<HashMap<K, Weak<OnceCell<V>>>>,
 }
 
-/// A caller that waits for an answer. Dropping the last one removes the query, however the wait ended.
+/// A caller that waits for an answer. Dropping the last caller of a query removes the query, however the wait
+/// ended.
 struct Waiting<'a, K: Eq + Hash, V> {
     together: &'a SingleFlight<K, V>,
     key: K,
@@ -29,8 +31,9 @@ impl<K: Eq + Hash, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
-    /// Returns the answer to the query in progress, or starts the query. If the caller that runs it is dropped before the answer, the next
-    /// caller starts it again. Must be polled without long pauses, because others may wait for it.
+    /// Returns the answer to the query in progress, or starts the query. If the caller that runs the query is
+    /// dropped before the answer arrives, the next caller starts the query again. Poll the future without
+    /// long pauses, because other callers may wait for it.
     pub(super) async fn get(&self, key: K, ask: impl Future<Output = V>) -> V {
         let waiting = self.join(key);
         let answer = waiting.answer.as_ref().expect("it is taken on the way out alone");

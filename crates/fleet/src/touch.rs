@@ -1,8 +1,9 @@
 //! Contact between this instance and the others that share the tier.
 //!
-//! Other instances wait for this one until its record expires, which it keeps renewing. A process that was suspended for longer than that
-//! doesn't notice: purges have completed without it, and its next client must not get a purged response. So its stored responses are used
-//! only if it has recently renewed its record after reading the log, or knows that the tier is unreachable.
+//! An instance has a record in the tier, which it keeps renewing; other instances wait for it until this record expires. If the process is
+//! suspended for longer, purges complete without it, and it doesn't notice the pause. After the pause, no client may get a purged response.
+//! So the instance uses stored responses only if it has recently renewed its record after reading the log, or knows that the tier is
+//! unreachable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,12 +17,13 @@ use tokio::time::{Instant, timeout};
 pub(super) struct Touch {
     begun: Instant,
     verification: Duration,
-    /// Milliseconds after `begun`. 0 before the first record: no instance waits for this one yet, so purges complete without it.
+    /// End of the time, in milliseconds after `begun`. The value is 0 before the first record, because no instance waits for this one yet.
     until_ms: AtomicU64,
-    /// End of that time, judging by the tier's answers, in milliseconds after `begun`. It doesn't advance while the tier is unreachable.
+    /// End of the time for which the tier's answers alone permit use, in milliseconds after `begun`. This time doesn't advance while the
+    /// tier is unreachable.
     renewed_until_ms: AtomicU64,
-    /// End of the time that the tier's latest record of this instance permits, in milliseconds after `begun`, however far this instance had
-    /// read when it wrote that record.
+    /// End of the time that the latest record of this instance permits, in milliseconds after `begun`, however much of the log this
+    /// instance had read when it wrote the record.
     listed_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
@@ -35,12 +37,12 @@ struct Failing {
 }
 
 /// Time without an answer after which the tier counts as unreachable. A connection that was lost while the process was suspended is
-/// replaced sooner.
+/// replaced within this time.
 const AWAY_AFTER: Duration = Duration::from_secs(1);
-/// Time without an answer after which the tier counts as unreachable for a process that has just started, which can't have lost a
-/// connection.
+/// Time without an answer after which the tier counts as unreachable for a process that has just started. A process that has just started
+/// can't have lost a connection.
 const AWAY_AT_START_AFTER: Duration = Duration::from_millis(500);
-/// Maximum wait of a client.
+/// Maximum time for which a client waits until stored responses may be used.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl Touch {
@@ -56,12 +58,12 @@ impl Touch {
         }
     }
 
-    /// Returns whether stored responses may be used now. Called for every hit.
+    /// Returns whether stored responses may be used now. This function is called for every hit.
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.is_before(now, &self.until_ms)
     }
 
-    /// Returns whether other instances wait for this one, as far as it knows, so that it learns of a purge before that is complete.
+    /// Returns whether other instances wait for this one, as far as it knows, so that it learns of a purge before the purge is complete.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         self.is_before(now, &self.renewed_until_ms)
     }
@@ -70,21 +72,21 @@ impl Touch {
         now.saturating_duration_since(self.begun).as_millis() < u128::from(end_ms.load(Ordering::Acquire))
     }
 
-    /// Notes a record of this instance in the tier, sent at `sent`, with this `lifetime`. Returns whether the tier had such a record
-    /// without interruption until now. If not, purges may have completed that this instance had not read before it wrote the record.
+    /// Registers a record of this instance in the tier, sent at `sent`, with this `lifetime`. Returns whether the tier had a record of this
+    /// instance without interruption until now. If the result is false, purges may have completed that this instance had not read.
     pub(super) fn listed(&self, (sent, now): (Instant, Instant), lifetime: Duration) -> bool {
         let was_listed = self.is_before(now, &self.listed_until_ms);
         self.listed_until_ms.store(self.ms_at(self.end_of(sent, lifetime)), Ordering::Release);
         was_listed
     }
 
-    /// Returns the time until which a record permits use: at least half the verification time before other instances stop waiting for this
-    /// one.
+    /// Returns the time until which a record permits the use of stored responses. The use ends at least half the verification time before
+    /// other instances stop waiting for this one.
     fn end_of(&self, sent: Instant, lifetime: Duration) -> Instant {
         sent + lifetime.saturating_sub(self.verification / 2)
     }
 
-    /// Notes a record that was written after this instance had read all purges.
+    /// Registers a record that this instance wrote after it had read all purges.
     pub(super) fn renewed(&self, sent: Instant, lifetime: Duration) {
         *self.failing.lock() = None;
         let end = self.end_of(sent, lifetime);
@@ -92,7 +94,7 @@ impl Touch {
         self.holds_until(end);
     }
 
-    /// Notes that a request sent at `asked` has failed by now.
+    /// Registers that a request sent at `asked` has failed.
     pub(super) fn failed(&self, asked: Instant, now: Instant) {
         let mut failing = self.failing.lock();
         let before =
@@ -186,7 +188,7 @@ mod tests {
         let touch = Touch::new(begun, T);
         touch.renewed(begun, 3 * T);
         touch.failed(begun + after(100), begun + after(200));
-        // The process resumes, and the connection is gone.
+        // The process resumes, and its connection is lost.
         touch.failed(begun + after(10_000), begun + after(10_001));
         assert!(!touch.holds(begun + after(10_002)));
         touch.failed(begun + after(10_100), begun + after(10_999));

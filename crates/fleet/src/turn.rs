@@ -10,13 +10,13 @@ pub enum LeaseEvent {
     Taken,
     /// Another instance has the lease.
     Held,
-    /// Another instance has written something.
+    /// Another instance has changed the record.
     Changed,
     /// The lease has ended without a write.
     Free,
-    /// Another instance still holds the lease, and the time for waiting is over.
+    /// Another instance still holds the lease at the end of the maximum wait.
     StillHeld,
-    /// The tier didn't answer about the lease.
+    /// The tier didn't answer the lease request.
     Failed,
 }
 
@@ -25,7 +25,7 @@ pub enum LeaseEvent {
 pub enum Found {
     /// A response that answers the request.
     Answer,
-    /// A note that responses are not shared with the request.
+    /// A note that the fetched response may not be used for this request.
     NotShared,
     /// A new response that the request can't use.
     Another,
@@ -63,7 +63,7 @@ pub fn next(happened: LeaseEvent, found: Found, patience: Patience) -> LeaseActi
         (LeaseEvent::Taken, ..) => LeaseAction::Ask,
         (LeaseEvent::StillHeld, ..) | (_, _, Patience::Over) => LeaseAction::AskAlone,
         (LeaseEvent::Held, ..) => LeaseAction::Wait,
-        // Another attempt would only produce another response that this request can't use.
+        // Another fetch would only result in another response that this request can't use.
         (LeaseEvent::Changed | LeaseEvent::Free, Found::Another, _) => LeaseAction::AskAlone,
         // One of the waiting instances takes the lease, and the others wait for it.
         (LeaseEvent::Changed | LeaseEvent::Free, Found::Same, _) => LeaseAction::Take,

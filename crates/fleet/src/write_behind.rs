@@ -1,8 +1,8 @@
-//! Changes that the tier doesn't have yet, and records that it has just returned: look-ups must see both, even if memory no longer has
+//! Changes that the tier doesn't have yet, and records that it has just returned. Look-ups have to find both, even if memory no longer has
 //! them.
 //!
-//! Each key has at most one operation that the tier has not acknowledged, and the record in use. Both are dropped as soon as nothing needs
-//! them, so this isn't a second memory tier.
+//! For each key, there is at most one operation that the tier has not acknowledged, and one record in use. The operation and the record are
+//! dropped as soon as they are no longer needed, so this isn't a second memory tier.
 
 #[cfg(test)]
 mod tests;
@@ -39,31 +39,31 @@ pub(crate) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covers {
     All,
-    /// The key has another pending change too.
+    /// Only a part: another change to the key was already pending.
     Part,
 }
 
-/// How a write treats responses in the tier that this instance has not seen.
+/// How a write treats responses in the tier that this instance has not read.
 #[derive(Clone, Debug)]
 pub(crate) enum Theirs {
-    /// Keeps them, except for these ids, which were replaced.
+    /// Keeps the responses, except for these ids, which were replaced.
     Kept { dropped: Vec<FillId> },
-    /// Drops them.
+    /// Drops the responses.
     Gone,
 }
 
-/// State of a key, as far as it is known without querying the tier.
+/// State of a key, as far as this instance knows it without querying the tier.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownRecord {
     /// The key has this record.
     Entry(Arc<CacheEntry>),
     /// The key has no record.
     Nothing,
-    /// Only the tier knows.
+    /// The tier has to be queried.
     Unknown,
 }
 
-/// Result of noting an operation.
+/// Result of adding an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
     Taken,
@@ -88,13 +88,13 @@ pub(crate) struct Numbered {
 struct KeySlot {
     pending: Option<Pending>,
     in_use: Weak<CacheEntry>,
-    /// Number of the last operation. A record that was requested before it is outdated.
+    /// Number of the last operation. The answer to a look-up that began before this operation is outdated.
     number: u64,
     /// Failed attempts at the pending operation.
     failures: u32,
     /// Number of changes that the tier has reported while a look-up was in progress.
     reports: u64,
-    /// Number of look-ups in progress. They keep the slot and therefore its number.
+    /// Number of look-ups in progress. While there are any, the slot is kept, so that its number stays.
     asking: usize,
 }
 
@@ -113,11 +113,11 @@ pub(crate) struct WriteBehind {
 #[derive(Default)]
 struct Slots {
     by_key: HashMap<Box<[u8]>, KeySlot>,
-    /// Number of slots at which idle ones are swept, because nothing signals the end of a record's use.
+    /// Number of slots at which idle slots are removed, because nothing signals when a record is no longer in use.
     sweep_at: usize,
 }
 
-/// A look-up in progress. Detects any change to the key meanwhile.
+/// A look-up in progress. The guard detects changes to the key during the look-up.
 pub(crate) struct KeyWatch<'a> {
     write_behind: &'a WriteBehind,
     key: &'a [u8],
@@ -133,7 +133,7 @@ impl WriteBehind {
         self.shards.of(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
     }
 
-    /// Returns the record under a key, if known here.
+    /// Returns the record under a key, if this queue knows it.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         match self.known(key) {
             KnownRecord::Entry(entry) => Some(entry),
@@ -141,8 +141,8 @@ impl WriteBehind {
         }
     }
 
-    /// Notes an operation, in place of the pending one. Refused if there are too many keys already: the change then never reaches the tier.
-    /// A record that would exceed the byte limit isn't written; the tier's record of its key is removed instead.
+    /// Adds an operation, in place of the pending one. If too many keys already have a pending change, the operation is refused, and the
+    /// change never reaches the tier. If a record would exceed the byte limit, it isn't written, and the tier's record is removed instead.
     pub(crate) fn note(&self, key: &[u8], next: Pending, limits: Limits) -> Noted {
         let mut shard = self.shards.of(key).lock();
         let is_full = self.pending_keys() >= limits.keys_max;
@@ -178,8 +178,7 @@ impl WriteBehind {
         Noted::Taken
     }
 
-    /// Replaces a record with one that has the same responses. A pending write continues with the new record, and no look-up becomes
-    /// outdated.
+    /// Replaces a record with one that has the same responses. A pending write then writes the new record, and no look-up becomes outdated.
     pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
         let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return };
@@ -195,7 +194,7 @@ impl WriteBehind {
         }
     }
 
-    /// Forgets a key's record in use.
+    /// Drops the reference to a key's record in use.
     pub(crate) fn out_of_use(&self, key: &[u8]) {
         let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key) {
@@ -204,7 +203,7 @@ impl WriteBehind {
         shard.let_go(key);
     }
 
-    /// Moves pending removals to the front, and ends all pauses.
+    /// Moves pending removals to the front of the queue, and ends all pauses.
     pub(crate) fn removals_first(&self) {
         let keys = self.queue.take().into_iter();
         let (removals, others): (Vec<_>, Vec<_>) = keys
@@ -225,7 +224,7 @@ impl WriteBehind {
         Some(Numbered { pending: slot.pending.clone()?, number: slot.number })
     }
 
-    /// Removes a completed operation. Returns whether the key has no other.
+    /// Removes a completed operation. Returns whether the key has no other operation.
     pub(crate) fn done(&self, key: &[u8], number: u64) -> bool {
         let mut shard = self.shards.of(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return true };
@@ -250,7 +249,7 @@ impl WriteBehind {
         })
     }
 
-    /// Turns an operation that can't be carried out into a removal, because the tier's record is older.
+    /// Turns an operation that failed into a removal, because the tier's record is outdated.
     pub(crate) fn give_up(&self, key: &[u8], number: u64) {
         let mut shard = self.shards.of(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
@@ -267,7 +266,7 @@ impl WriteBehind {
         KeyWatch { write_behind: self, key, number: slot.number, reports: slot.reports }
     }
 
-    /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
+    /// Records that the tier has reported a change to a key. Returns the record in use, if any.
     pub(crate) fn suspect(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let mut shard = self.shards.of(key).lock();
         let slot = shard.by_key.get_mut(key)?;
@@ -286,8 +285,8 @@ impl KeyWatch<'_> {
         self.key
     }
 
-    /// Makes the record that was found the record in use, unless it is outdated by now. `mark` notes in the record which version it is a
-    /// copy of, before a later change can be reported.
+    /// Makes a loaded record the record in use, unless it is already outdated. `mark` stores in the record of which version it is a copy,
+    /// before the tier can report a later change.
     pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
         self.if_current(|slot| {
             slot.in_use = Arc::downgrade(entry);
@@ -295,12 +294,13 @@ impl KeyWatch<'_> {
         })
     }
 
-    /// Forgets the record in use, because the tier has another one that this instance can't use. Returns whether that is still current.
+    /// Drops the reference to the record in use, because the tier has a different record that this instance can't use. Returns whether the
+    /// look-up is still current.
     pub(crate) fn gone(&self) -> bool {
         self.if_current(|slot| slot.in_use = Weak::new())
     }
 
-    /// Returns whether nothing has changed since the look-up began.
+    /// Returns whether the key is unchanged since the look-up began.
     pub(crate) fn is_current(&self) -> bool {
         self.if_current(|_| {})
     }
@@ -347,7 +347,7 @@ impl KeySlot {
         }
     }
 
-    /// Turns the pending operation into a removal. Returns the number of bytes that are no longer pending.
+    /// Turns the pending operation into a removal. Returns the number of pending bytes that this releases.
     fn give_up(&mut self) -> usize {
         self.number += 1;
         self.failures = 0;
@@ -384,7 +384,7 @@ impl Pending {
         }
     }
 
-    /// Combines the operation with an earlier one that wasn't carried out.
+    /// Combines the operation with an earlier one that is still pending.
     fn after(self, before: Option<Self>) -> Self {
         match (self, before) {
             (Self::Put { entry, theirs, claim }, Some(before)) => {

@@ -7,8 +7,8 @@ use caching::CacheName;
 use crate::config::{Config, ListenerConfig};
 use crate::routing::Routes;
 
-/// The configuration in force, with the values built from it. A reload replaces it as a whole; a request keeps the one that it started
-/// with.
+/// The configuration in force, with the values built from it. A reload replaces it as a whole, and a request uses the same
+/// configuration from its start to its end.
 pub(crate) struct ActiveConfig {
     pub(crate) config: Config,
     pub(crate) routes: Routes,
@@ -20,7 +20,8 @@ pub(crate) struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// Returns the settings of a listener. Connections of listeners that a reload removed use those of the last listener.
+    /// Returns the settings of a listener. If a reload has removed the listener, its connections use the settings of the last
+    /// listener.
     pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
         &self.config.listeners[index.min(self.config.listeners.len() - 1)]
     }

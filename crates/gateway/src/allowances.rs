@@ -1,5 +1,5 @@
-//! Limits on the warnings about a site. Clients can cause some kinds at will, so each kind has its own allowance: refused purges can't
-//! suppress warnings about the origin.
+//! Limits on the warnings about a site. Clients can cause some kinds of warning at will, so each kind has its own allowance: many
+//! refused purges don't suppress warnings about the origin.
 
 use origin::OriginError;
 use telemetry::Warnings;
@@ -10,7 +10,7 @@ pub(crate) struct Allowances([Warnings<PER_SECOND_MAX>; KINDS]);
 
 /// Maximum number of warnings of one kind per second.
 const PER_SECOND_MAX: u64 = 10;
-/// Number of kinds of warning: one per reason for a missing origin response, and the others.
+/// Number of kinds of warning: one for each reason why the origin gave no response, plus [`OTHERS`].
 const KINDS: usize = OTHERS.len() + OriginError::REASONS.len();
 const OTHERS: [&str; 4] = ["body-broken-off", "loop", "purge-refused", "upload-broken-off"];
 
@@ -21,8 +21,8 @@ impl Default for Allowances {
 }
 
 impl Allowances {
-    /// Reserves one warning of this kind, and returns the number suppressed since the last one; `None` if this second's allowance is
-    /// used up.
+    /// Reserves one warning of this kind, and returns how many have been suppressed since the last one. Returns `None` if the
+    /// allowance for this second is used up.
     pub(crate) fn take(&self, kind: &str, second: u64) -> Option<u64> {
         let mut kinds = OTHERS.iter().chain(&OriginError::REASONS);
         let place = kinds.position(|known| *known == kind);

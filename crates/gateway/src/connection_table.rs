@@ -1,11 +1,11 @@
 //! Client connections, and the choice of connections to close if no room is left for a new one.
 //!
-//! An idle or nearly idle connection, or one that waits for a slow answer, costs its client nothing. If all connections are in use, a
-//! new one therefore replaces a connection of the client with the most connections. The connection that has waited longest for a
-//! request is closed first. A client without waiting connections loses the one that has been busy longest, but only if it has more than
-//! its share. A newcomer whose client has more than its share only replaces a waiting connection of that client.
+//! A client can keep many connections idle, or waiting for slow answers, at no cost. If all connections are in use, a new one therefore
+//! replaces a connection of the client with the most connections. First, the connection that has waited longest for a request is
+//! closed. If all connections of a client are busy, the one that has been busy longest is closed, but only if the client has more than
+//! its share. A new connection of a client with more than its share only replaces a waiting connection of the same client.
 //!
-//! Locks: `chosen`, then the counts or one worker's room; none is held while a connection is closed.
+//! Lock order: `chosen`, then the counts or the room of one worker. No lock is held while a connection is closed.
 
 mod choice;
 
@@ -33,10 +33,10 @@ pub(crate) struct ConnectionTable {
     waiting: AtomicUsize,
 }
 
-/// Guard for a newcomer that waits for a place.
+/// Guard for a new connection that waits for a place.
 pub(crate) struct WaitingAtDoor<'a>(&'a ConnectionTable);
 
-/// Client or proxy that a connection is counted for.
+/// Client or proxy for which a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Client(Client),
@@ -44,19 +44,19 @@ pub(crate) enum Holder {
     Proxy(Client),
 }
 
-/// Connections chosen to be closed. Several are chosen in one scan, since a scan of all connections is expensive.
+/// Connections chosen to be closed. One scan chooses several connections, because scanning all connections is expensive.
 #[derive(Default)]
 struct Chosen {
     /// Connections to close next, in reverse order.
     next: Vec<Choice>,
-    /// For each holder with more than its share: its connections to close for its own newcomers.
+    /// For each holder with more than its share, the connections to close for new connections of the same holder.
     own: HashMap<Holder, Own>,
 }
 
 #[derive(Default)]
 struct Own {
     next: Vec<Choice>,
-    /// Number of newcomers to turn away before the next scan of all connections: the last scan found none to close.
+    /// Number of new connections to refuse before the next scan of all connections, because the last scan found none to close.
     turned_away: usize,
 }
 
@@ -67,7 +67,7 @@ struct Room {
     free: Vec<usize>,
 }
 
-/// A connection to be closed, unless something has happened on it since.
+/// A connection to close, unless its state has changed since the scan.
 struct Choice {
     seat: Arc<OpenConnection>,
     standing: Standing,
@@ -77,15 +77,15 @@ struct Choice {
 /// A connection.
 pub(crate) struct OpenConnection {
     peer: Holder,
-    /// Holder named by the peer (PROXY protocol).
+    /// Holder in the PROXY protocol header of the peer.
     named: OnceLock<Holder>,
     state: AtomicU8,
-    /// Start of its last wait, as a sequence number of its worker.
+    /// Sequence number, counted per worker, of the start of its last wait.
     since: AtomicU64,
     task: OnceLock<AbortHandle>,
 }
 
-/// A position in the table; given back with [`ConnectionTable::leave`].
+/// A position in the table. [`ConnectionTable::leave`] releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotKey {
     worker: usize,
@@ -96,7 +96,8 @@ const WAITING: u8 = 0;
 const BUSY: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Maximum number of newcomers that wait for a place: their sockets exceed the limit on connections.
+/// Maximum number of new connections that wait for a place. The sockets of waiting connections are in addition to the limit on
+/// connections.
 const WAITING_MAX: usize = 64;
 
 thread_local! {
@@ -122,14 +123,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Lets a newcomer wait for a place, unless too many wait already.
+    /// Lets a new connection wait for a place, unless too many are already waiting.
     pub(crate) fn wait(&self) -> Option<WaitingAtDoor<'_>> {
         let waiting_before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = WaitingAtDoor(self);
         (waiting_before < WAITING_MAX).then_some(waiting)
     }
 
-    /// Wakes the waiting newcomers, because a place is free.
+    /// Wakes the waiting new connections, because a place is free.
     pub(crate) fn mark_left(&self) {
         self.left.notify_waiters();
     }
@@ -175,7 +176,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes a connection to make room for this new one; `share_max` is a client's share. Returns whether one was closed.
+    /// Closes a connection to make room for the new connection `newcomer`. `share_max` is the share of a client. Returns whether a
+    /// connection was closed.
     pub(crate) fn make_room(&self, newcomer: &OpenConnection, share_max: usize) -> bool {
         let holder = newcomer.holder();
         let closed = match self.has_more(holder, share_max) {
@@ -204,7 +206,7 @@ impl ConnectionTable {
 
     fn close_own(&self, holder: Holder) -> Option<Arc<OpenConnection>> {
         let mut chosen = self.chosen.lock();
-        // The map has at most one entry per share of the whole, plus holders that exceeded their share earlier.
+        // The map has an entry for each holder that exceeds its share, and for holders that exceeded it earlier.
         if chosen.own.len() > CHOSEN_MAX && !chosen.own.contains_key(&holder) {
             chosen.own.clear();
         }
@@ -237,7 +239,8 @@ impl ConnectionTable {
         None
     }
 
-    /// Chooses among the connections of all workers: a client with few connections may have the only ones on its worker.
+    /// Chooses among the connections of all workers, because the only connections of a worker may belong to a client with few
+    /// connections.
     fn choose(&self, choose: impl FnOnce(&[Candidate]) -> Vec<usize>) -> Vec<Choice> {
         let rooms: Vec<Vec<Choice>> = self.rooms.iter().map(|room| room.lock().choices()).collect();
         let order = choose(&rooms.iter().flat_map(|room| candidates(room)).collect::<Vec<_>>());
@@ -273,7 +276,7 @@ impl Drop for WaitingAtDoor<'_> {
 }
 
 impl Room {
-    /// Connections that may be closed, the oldest first.
+    /// Returns the connections that may be closed, the oldest first.
     fn choices(&self) -> Vec<Choice> {
         let choice = |seat: &Arc<OpenConnection>| {
             let since = seat.since.load(Ordering::Relaxed);
@@ -309,8 +312,8 @@ impl OpenConnection {
         }
     }
 
-    /// Marks the connection as busy with a request. Returns whether the request may be answered: `false` if the connection was closed
-    /// meanwhile.
+    /// Marks the connection as busy with a request. Returns whether the request may be answered; false if the connection was closed in
+    /// the meantime.
     pub(crate) fn begins(&self) -> bool {
         let begun = self.state.compare_exchange(WAITING, BUSY, Ordering::AcqRel, Ordering::Relaxed);
         matches!(begun, Ok(_) | Err(BUSY))
@@ -363,7 +366,7 @@ mod tests {
         connections.iter().map(fact).collect()
     }
 
-    /// Clients with their standings and ranks (client 0 is a proxy), and the connections that are closed if a share is 2.
+    /// A case: connections as client, standing and rank (client 0 is a proxy), and the connections that are closed if the share is 2.
     type Case<'a> = (&'a [(u8, Standing, usize)], &'a [usize]);
 
     #[test]
@@ -377,7 +380,7 @@ mod tests {
                 &[(1, Waiting, 1), (2, Waiting, 0), (1, Waiting, 0), (2, Waiting, 2), (3, Waiting, 0)],
                 &[1, 2, 0],
             ),
-            // Waiting connections are closed before busy ones, and busy ones only above the share.
+            // Waiting connections are closed before busy ones. A busy connection is closed only if its client exceeds its share.
             (&[(1, Busy, 0), (1, Busy, 1), (1, Waiting, 2), (2, Waiting, 0)], &[2, 0]),
             (&[(1, Busy, 0), (1, Busy, 1), (2, Waiting, 0)], &[2]),
             (&[(1, Busy, 0), (1, Busy, 1)], &[]),
@@ -415,7 +418,7 @@ mod tests {
         gets_in
     }
 
-    /// The only connection of a worker belongs to a client without other connections.
+    /// One client has a single connection, which is the only connection of its worker.
     #[tokio::test]
     async fn a_client_with_few_connections_keeps_them_whoever_serves_them() {
         let doorway = ConnectionTable::new(2);
@@ -433,7 +436,7 @@ mod tests {
         let doorway = ConnectionTable::new(2);
         let seats: Vec<_> = (0..6).map(|number| enter(&doorway, number % 2, 1)).collect();
         assert!(seats[0].0.begins() && seats[0].0.begins() && seats[1].0.begins());
-        // Busy connections stay; the one that waits again has waited for the shortest time.
+        // Busy connections stay open. The connection that was busy before has waited for the shortest time.
         seats[1].0.waits();
         for expected in [2, 3, 4, 5, 1] {
             assert!(gets_in(&doorway, 2, 9) && is_closed(&seats[expected].0), "{expected}");
@@ -443,7 +446,7 @@ mod tests {
         seats.iter().for_each(|(_, place)| doorway.leave(*place));
         assert!(doorway.rooms.iter().all(|room| room.lock().seats.iter().all(Option::is_none)));
         assert!(doorway.held.lock().is_empty());
-        // A released seat is reused; a connection that has no task yet isn't closed.
+        // A released position is reused. A connection without a task isn't closed.
         let (_, place) = doorway.enter(0, holder(1));
         assert!(place.index < 4 && !gets_in(&doorway, 2, 9));
     }
@@ -456,13 +459,13 @@ mod tests {
         assert!(!gets_in(&doorway, 1, 2));
         assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[0].0));
         assert!(gets_in(&doorway, 2, 2) && is_closed(&busy[1].0));
-        // Its share is two.
+        // Client 2 now has its share of two connections.
         assert!(!gets_in(&doorway, 2, 2));
         let (named, place) = enter(&doorway, 0, 3);
         doorway.name(&named, holder(1));
         assert_eq!(doorway.held.lock().len(), 1);
         assert!(doorway.has_more(holder(1), 2));
-        // The named connection waits, so it is closed before busy ones.
+        // The connection of `named` waits, so it is closed before busy ones.
         assert!(gets_in(&doorway, 1, 2) && is_closed(&named));
         doorway.leave(place);
         busy.iter().for_each(|(_, place)| doorway.leave(*place));

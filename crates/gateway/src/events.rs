@@ -1,6 +1,7 @@
 //! Events of one site, logged at the site's `log_level`.
 //!
-//! They have their own log target, [`TARGET`], which the process enables at every level: the `log_level` of each site filters them.
+//! The events have their own log target, [`TARGET`]. The process enables this target at every level, so that the `log_level` of each
+//! site decides.
 
 use std::net::IpAddr;
 
@@ -21,7 +22,7 @@ pub(crate) enum Event<'a> {
     Loop,
     /// A response body was cut short.
     FillAborted(&'static str),
-    /// A PURGE request of a client was refused, for this reason.
+    /// A client's PURGE request was refused for this reason.
     PurgeRefused { client: IpAddr, reason: &'static str },
     /// The content of a request exceeded its limits.
     UploadCut { client: IpAddr, reason: &'static str },
@@ -41,7 +42,7 @@ impl Event<'_> {
         }
     }
 
-    /// Kind of warning; each has its own allowance.
+    /// Returns the kind of warning. Each kind has its own allowance.
     fn kind(&self) -> &'static str {
         match self {
             Self::OriginFailed { error, .. } => error.reason(),
@@ -53,8 +54,8 @@ impl Event<'_> {
     }
 }
 
-/// Writes a line about a request's target, unless the level or the allowance of the site forbids it. The query is left out, because it
-/// may contain secrets.
+/// Logs an event with the target of a request, unless the log level or the allowance of the site forbids it. The query is left out,
+/// because it may contain secrets.
 pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
     let site = &live.config;
     if event.level() > site.log_level {

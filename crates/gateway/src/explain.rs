@@ -1,4 +1,5 @@
-//! Answers the questions of `larder explain`: processes each as a request from a connection, and returns the findings of the steps.
+//! Answers the questions of `larder explain`. Each question is processed like a request from a connection,
+//! and the answer has the findings of the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, mut explain_jobs: mpsc::Receiver<
     while let Some(job) = explain_jobs.recv().await {
         let worker = Arc::clone(&worker);
         tokio::spawn(async move {
-            // The receiver may be gone.
+            // The receiver may have been dropped.
             let _ = job.answer.send(answer(&worker, &job.question).await);
         });
     }

@@ -1,4 +1,4 @@
-//! The data plane as a whole: its threads, and a handle to it for the rest of the process.
+//! The data plane as a whole: its threads, and a handle for other parts of the process.
 
 mod reload;
 
@@ -44,11 +44,12 @@ pub struct Start<'a> {
     pub config: Config,
     /// Metrics, created for the configured number of workers.
     pub telemetry: Arc<Telemetry>,
-    /// Access log, created for the same number of workers.
+    /// Access log, created for the configured number of workers.
     pub access_log: &'a AccessLog,
-    /// The runtime for everything that isn't a request.
+    /// The runtime for all tasks that don't serve requests.
     pub background: Handle,
-    /// Called after a worker has panicked: its connections are lost, and it accepts no new ones. The function need not return.
+    /// Called after a worker has panicked. The connections of the worker are lost, and it accepts no new ones. The function doesn't
+    /// have to return.
     pub on_failure: fn(),
     /// Destination of spans; absent: none.
     pub spans: Option<Arc<dyn SpanSink>>,
@@ -95,7 +96,7 @@ pub enum StartError {
     Stores,
 }
 
-/// A running data plane. Dropping it doesn't stop it: see [`GatewayControl::drain`] and [`Gateway::join`].
+/// A running data plane. Dropping this value doesn't stop the data plane: see [`GatewayControl::drain`] and [`Gateway::join`].
 pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
@@ -112,10 +113,10 @@ const TIER_DRAIN_MIN: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Binds all addresses and starts the workers, which serve no clients before [`Gateway::accept`]. If the gateway is dropped before
-    /// that, inherited sockets and the clients that wait on them stay with their owner.
+    /// that call, inherited sockets, with the clients waiting on them, stay with their owner.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing runs then.
+    /// See [`StartError`]. After an error, no worker runs.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
         let Start { config, telemetry, access_log, background, on_failure, .. } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
@@ -183,7 +184,7 @@ impl Gateway {
         &self.addresses
     }
 
-    /// A handle for other parts of the process.
+    /// Returns a handle for other parts of the process.
     pub fn control(&self) -> GatewayControl {
         GatewayControl { shared: Arc::clone(&self.shared), listening: Arc::clone(&self.listening) }
     }
@@ -213,7 +214,7 @@ pub struct StoreMeasures<'a> {
     pub usage: Usage,
     /// Counts of requests to the tier behind memory, if there is one.
     pub tier: Option<TierCounts>,
-    /// Health of that tier.
+    /// Health of the tier behind memory.
     pub health: Option<Health>,
 }
 
@@ -229,7 +230,7 @@ impl GatewayControl {
     /// Applies a configuration, as a whole, to new requests. Connections, pools of unchanged origins and stored responses stay.
     ///
     /// # Errors
-    /// The running configuration stays in force.
+    /// If the configuration can't take effect. The running configuration then stays in force.
     pub fn reload(&self, mut config: Config) -> Result<Vec<NotReloaded>, StartError> {
         let running = self.shared.live.load_full();
         if !has_same_stores(&running.config, &config) {
@@ -245,7 +246,7 @@ impl GatewayControl {
         Ok(fixed)
     }
 
-    /// Purges stored responses with their variants; responses of fetches in progress for them aren't stored.
+    /// Purges stored responses with their variants. Fetches in progress for the same keys continue, but their responses aren't stored.
     ///
     /// # Errors
     /// The order isn't a valid purge, or no site serves its URL.
@@ -253,8 +254,8 @@ impl GatewayControl {
         purge::purge(&self.shared, order).await
     }
 
-    /// Makes a request like a client, and returns the decisions about it with the values that led to them. The request is real: it may
-    /// be forwarded and counted, and its response stored.
+    /// Sends a request as a client would, and returns the decisions about it, with the values that led to them. The request is real:
+    /// it may be forwarded and counted, and its response may be stored.
     ///
     /// # Errors
     /// See [`ExplainError`].
@@ -271,13 +272,14 @@ impl GatewayControl {
         self.shared.drain.begin();
     }
 
-    /// Drains, while a successor continues to accept connections from the sockets of [`GatewayControl::listening`].
+    /// Drains like [`GatewayControl::drain`], while a successor continues to accept connections from the sockets of
+    /// [`GatewayControl::listening`].
     pub fn drain_for_successor(&self) {
         self.shared.drain.begin_for_successor();
     }
 
-    /// Forwards all new requests for sites whose store has no tier behind memory: purges now reach the successor only, not the memory
-    /// of this process.
+    /// From now on, forwards all requests for sites whose store has no tier behind memory, because purges now reach only the
+    /// successor, and not the memory of this process.
     pub fn stop_reusing(&self) {
         let mut config = self.shared.live.load().config.clone();
         let stores = &self.shared.stores;
@@ -330,12 +332,12 @@ impl GatewayControl {
         listeners.flat_map(|tls| tls::served(&tls.certificates)).collect()
     }
 
-    /// Counts by origin name.
+    /// Returns the counts of each origin, by its name.
     pub fn origin_stats(&self) -> Vec<(String, OriginStats)> {
         self.shared.upstreams.stats()
     }
 
-    /// Number of forwards in progress that others can join.
+    /// Returns the number of forwards in progress that other requests can join.
     pub fn fetches_in_flight(&self) -> usize {
         self.shared.stores.iter().map(|store| store.cache.fetches.running()).sum()
     }
@@ -363,7 +365,7 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
 struct Duties {
     /// Listeners, with their indices in the configuration.
     listeners: Vec<(usize, Listener)>,
-    /// Signals that the worker may accept: until then the sockets may belong to another process.
+    /// Signals that the worker may accept connections. Until then, the sockets may belong to another process.
     accepting: watch::Receiver<()>,
     /// Explain requests of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
@@ -371,7 +373,7 @@ struct Duties {
     on_failure: fn(),
 }
 
-/// An address with the listeners of each worker.
+/// An address, with its listeners for each worker.
 type Bound = (SocketAddr, Vec<Vec<Listener>>);
 
 /// Binds all addresses. Listeners of one process may share a port, such as `0.0.0.0:80` and `[::]:80`.
@@ -413,7 +415,7 @@ fn spawn_worker(
             listener::serve(worker, duties.listeners, duties.open, drain_limit).await;
         };
         guard(|| runtime.block_on(serve), duties.on_failure);
-        // Remaining tasks have no owner any more, such as fills without clients.
+        // The remaining tasks no longer have an owner, such as fills without clients.
         runtime.shutdown_background();
     })
 }

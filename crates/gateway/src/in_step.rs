@@ -1,5 +1,5 @@
-//! Synchronisation of this instance with those that share the tier behind memory, through notifications of the tier and the log of
-//! purges.
+//! Synchronisation of this instance with the others that share the tier behind memory, through notifications of the tier and the purge
+//! log.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -40,23 +40,24 @@ impl Watcher for Hearing {
     }
 }
 
-/// Pause after a failure. No request waits for it.
+/// Pause after a failure. No request waits for its end.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keeps this instance in step with those that share the tier of a store, for ever. Returns immediately without a tier.
+/// Keeps this instance in step with the others that share the tier of a store, and never returns. Without a tier, it returns
+/// immediately.
 pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     let Store { cache, tier: Some(tier), .. } = shared.stores.at(store) else { return };
     let log = &tier.log;
     let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
     let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
     tier.watch(watcher);
-    // Twice per verification time, as the list of members requires.
+    // The list of members requires two reads per verification time.
     let mut ticks = interval(log.verification / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
         let is_tick = tokio::select! {
-            // The order of events follows from the notifications, and in tests from a seed.
+            // With a fixed order, the events depend only on the notifications, and in tests on the seed.
             biased;
             _ = ticks.tick() => true,
             () = hearing.log_changed.notified() => false,
@@ -66,7 +67,7 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
         let when = if is_tick { When::Tick } else { When::Told };
         if let Err(error) = keep(&shared, (cache, tier), &mut told, when).await {
             log.failed(begun, &error);
-            // The notification arrives once the connection is restored.
+            // A notification arrives when the connection is restored.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();
             continue;
@@ -80,12 +81,12 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
 enum When {
     /// Regular read.
     Tick,
-    /// A notification arrived, or a record is to be written.
+    /// A notification arrived, or a record is waiting to be written.
     Told,
 }
 
-/// Synchronises this instance, and keeps it in the list of instances that share the tier: the others don't know an instance that isn't
-/// listed.
+/// Synchronises this instance, and keeps it in the list of instances that share the tier. Other instances only know instances in this
+/// list.
 async fn keep(
     shared: &Shared,
     (cache, tier): (&Cache, &Tier),
@@ -95,14 +96,14 @@ async fn keep(
     step(shared, (cache, tier), told).await?;
     let log = &tier.log;
     if !log.is_listed() {
-        // Until now, purges completed without this instance. The log contains them, so it is read again before stored responses are
-        // used.
+        // Until this point, purges completed without this instance. The log contains these purges, so it is read again before stored
+        // responses are used.
         log.enlist().await?;
         *told = None;
         return step(shared, (cache, tier), told).await;
     }
     if when == When::Tick {
-        // The next tick tries again.
+        // If this fails, the next tick tries again.
         let _ = log.enlist().await;
         *told = None;
     }
@@ -126,7 +127,7 @@ async fn step(
             return Ok(());
         }
         *told = None;
-        // An instance that isn't listed yet continues once it is listed.
+        // An instance that isn't listed stops here, and continues when it is listed.
         if log.heartbeat(read).await? || !log.is_listed() {
             *told = Some(read);
             return Ok(());

@@ -2,22 +2,24 @@
 //!
 //! Answers requests from the cache or from origin servers, and stores responses. `caching` decides what may be stored and reused;
 //! `http1` and `h2` parse bytes into messages; `store` decides where bytes are kept; `origin` sends requests to origin servers. This
-//! crate carries out the decisions. It never reads arguments, files or the environment: it receives a checked [`config::Config`].
+//! crate carries out the decisions. The crate never reads arguments, files or the environment: it receives a checked
+//! [`config::Config`].
 //!
-//! Read `request/pipeline.rs` first: the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all their outcomes,
-//! and the folders of this crate from the top down.
+//! Read `request/pipeline.rs` first. This file shows the life of a request as a list of steps. `ARCHITECTURE.md` has the steps with all
+//! their outcomes, and the folders of this crate from the top down.
 //!
-//! - A step returns the next step, and never calls one. It records one fact for `Cache-Status`, and one metric.
+//! - A step returns the next step, and never calls another step. Each step records one fact for `Cache-Status` and one metric.
 //! - All access to stored responses goes through `Cache`; no other code refers to a tier.
 //! - Decisions about look-ups, waiters and limits are functions of values; the tables of `decide` and `next_move` list every case.
-//! - Only `request/respond.rs` turns errors into statuses. Causes appear in the log and in `Cache-Status`, and in a response body only
-//!   if the site exposes them.
+//! - Only `request/respond.rs` turns errors into statuses. Causes of errors appear in the log and in `Cache-Status`, and in response
+//!   bodies only if the site exposes them.
 //!
-//! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
-//! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of
-//! origin connections and the configuration in force.
+//! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own connections. A task
+//! never moves to another worker. Workers share the memory tier, the table of forwards in progress, the pools of origin connections and
+//! the configuration in force.
 //!
-//! Locks, none of them held across an await: a shard of the table of fetches, then one fetch's progress; a fill's state.
+//! Lock order: a shard of the table of fetches, then the progress of one fetch. The state of a fill is a separate lock. No lock is held
+//! across an await.
 
 mod active;
 mod allowances;

@@ -1,8 +1,8 @@
-//! Limits on slow clients, as a state without a clock.
+//! Limits on slow clients. The state has no clock; callers pass the elapsed time.
 //!
-//! With only a time limit between two pieces, a client could hold resources for ever by sending a byte now and then. So waiting uses up
-//! credit, and bytes earn it. A client at or above the minimum rate never runs out of credit; a client at half that rate runs out after
-//! twice the time limit.
+//! If only the time between two pieces were limited, a client could occupy resources indefinitely by sending a byte now and then.
+//! Therefore, waiting uses up credit, and each byte earns credit. A client at or above the minimum rate never runs out of credit; a
+//! client at half that rate runs out after twice the time limit.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) struct PaceLimits {
 pub(crate) struct BodyLimits {
     pub(crate) bytes_max: u64,
     pub(crate) pace: PaceLimits,
-    /// Maximum time without a byte in either direction, once the response has begun. Such an exchange is like a tunnel, and either side
-    /// can cause its pauses.
+    /// Maximum time without a byte in either direction, once the response has begun. An exchange whose response has begun is like a
+    /// tunnel: either side can cause its pauses.
     pub(crate) answered_idle_max: Duration,
 }
 
-/// Time that a client has used up and not yet earned back.
+/// Time that a client has used up, minus the time that it has earned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     used: Duration,
@@ -37,7 +37,7 @@ impl Pace {
         limits.stall_max.saturating_sub(self.used)
     }
 
-    /// Counts the time spent waiting for a number of bytes.
+    /// Counts the time that was spent waiting for `bytes` bytes.
     pub(crate) fn waited(&mut self, waited: Duration, bytes: u64, limits: PaceLimits) {
         self.used = match limits.rate_min {
             0 => Duration::ZERO,
@@ -58,7 +58,7 @@ mod tests {
 
     const LIMITS: PaceLimits = PaceLimits { stall_max: Duration::from_secs(30), rate_min: 500 };
 
-    /// Number of pieces, out of 10,000, that a client with a `pause` before each can send before its time is up.
+    /// Returns how many of 10,000 pieces a client can send, with a `pause` before each, before its time is used up.
     fn pieces(pause: Duration, bytes: u64, limits: PaceLimits) -> usize {
         let mut pace = Pace::default();
         let in_time = |_: &usize| {
@@ -73,10 +73,10 @@ mod tests {
     fn a_byte_now_and_then_is_not_enough() {
         let seconds = Duration::from_secs;
         let cases = [
-            // The minimum rate, in small and in large pieces.
+            // At the minimum rate, in small and in large pieces.
             (seconds(1), 500, LIMITS, 10_000),
             (seconds(20), 10_000, LIMITS, 10_000),
-            // Half the minimum rate, and almost no bytes.
+            // At half the minimum rate, and with almost no bytes.
             (seconds(1), 250, LIMITS, 58),
             (seconds(10), 1, LIMITS, 3),
             (seconds(29), 1, LIMITS, 1),

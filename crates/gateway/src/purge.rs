@@ -49,12 +49,12 @@ pub struct PurgeOutcome {
     pub keys_matched: usize,
     /// Stored responses, including all variants, that were removed or made stale.
     pub responses_purged: usize,
-    /// Forwards in progress whose responses won't be stored, or that new requests no longer join.
+    /// Forwards in progress that new requests no longer join, or whose responses won't be stored.
     pub fills_doomed: usize,
     /// Fetches started to refresh purged responses.
     #[serde(skip_serializing_if = "is_zero")]
     pub refreshes: usize,
-    /// Whether keys and responses aren't counted, because the purge takes effect only when they are looked up.
+    /// Whether keys and responses aren't counted, because the purge takes effect only when a look-up finds them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
     /// Whether the count is incomplete, because memory holds more entries than were examined.
@@ -63,8 +63,8 @@ pub struct PurgeOutcome {
     /// Whether this was a dry run: the numbers are for a purge that hasn't been carried out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Whether the purge may also affect responses that aren't counted: those whose cache keys contain request content or fields, since
-    /// no list of such keys exists.
+    /// Whether the purge may also affect responses that aren't counted: responses whose cache keys contain request content or fields,
+    /// because no list of these keys exists.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keyed_uncounted: bool,
     /// Main selector of the purge: `url`, `tag`, ...
@@ -79,7 +79,7 @@ pub struct PurgeOutcome {
     /// Warnings for the operator, for example that nothing can match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Present only if nothing matched, or no site serves the host.
+    /// Hints for the operator, if no response matched, or no site serves the host.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,
 }
@@ -159,9 +159,9 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
 }
 
-/// Returns the stores that a purge applies to, given the stores of its sites. If the purge matches no site, returns all stores, since
-/// any of them may have had such a site. For the same reason, stores that no site uses, and those whose sites a reload has changed, are
-/// always included. The remaining stores and their servers aren't contacted.
+/// Returns the stores to which a purge applies, given the stores of its sites. If the purge matches no site, returns all stores,
+/// because a matching site may have used any of them before a reload. For the same reason, always includes stores that no site uses,
+/// and stores whose sites a reload has changed. Other stores and their servers aren't contacted.
 fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, of_sites: &BTreeSet<StoreIndex>) -> Vec<&'a Store> {
     let is_concerned = |index: &StoreIndex| {
         of_sites.is_empty() || of_sites.contains(index) || live.routes.may_hold_more(*index)
@@ -233,7 +233,7 @@ impl OfUrl<'_> {
         if places.is_empty() {
             return Err(PurgeError::SiteUnknown { sites: sites(live) });
         }
-        // Only loaded responses can be made stale and counted.
+        // A response has to be loaded before it can be made stale and counted.
         let loads = join_all(places.iter().map(UrlLocation::load));
         let outcome = if order.dry_run {
             loads.await;
@@ -241,7 +241,7 @@ impl OfUrl<'_> {
         } else {
             let of_sites = places.iter().map(|place| place.site.store).collect();
             let stores = concerned(&shared.stores, live, &of_sites);
-            // The two are independent, and round trips to the store may be slow.
+            // The loads and the query for positions run concurrently, because round trips to the store may be slow.
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await
         };
@@ -295,11 +295,11 @@ impl OfUrl<'_> {
             let kept = cache.invalidations.purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
-                // Responses with a rewritten URL aren't refreshed, since clients request them under a different URL.
+                // Responses with a rewritten URL aren't refreshed, because clients request them under a different URL.
                 stale.extend(Some(&place.url).filter(|_| place.is_own && found.responses_purged > 0));
                 outcome = outcome.and(&found);
             }
-            // Fetches under keys that include this key.
+            // Fetches under keys that contain the URL and more parts are doomed, too.
             outcome.fills_doomed += cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
@@ -321,8 +321,8 @@ impl OfUrl<'_> {
         places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
     }
 
-    /// Queues a request for a URL, without fields, for a worker, and returns whether that succeeded. If not, the next client's request
-    /// has the same effect.
+    /// Queues a request for a URL, without fields, for a worker. Returns whether the request was queued. If it was not, the next
+    /// request of a client refreshes the response.
     fn refresh(&self, url: &str) -> bool {
         let Ok(url) = url.parse() else { return false };
         let question = Question { method: Method::GET, url, fields: HeaderMap::new() };
@@ -339,7 +339,7 @@ struct UrlLocation<'a> {
     /// URL as requested by clients.
     url: String,
     asker: Asker<'a>,
-    /// Whether a request for the URL, without rewriting, belongs to this site.
+    /// Whether a request for the URL belongs to this site without rewriting.
     is_own: bool,
 }
 
@@ -384,15 +384,15 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
-/// Invalidates the keys of an unsafe request's URL, its own first. This isn't an operator's purge; other instances identify it by its
-/// id. The other keys seldom have stored responses, so only those known here are written to the tier: otherwise, each unsafe request
-/// would write several times as much.
+/// Invalidates the keys of an unsafe request's URL. The first key is that of the request itself. The invalidation isn't an operator's
+/// purge; other instances identify it by its id. The other keys seldom have stored responses, so the removal of a key is written to the
+/// tier only if this instance knows the key. Otherwise, each unsafe request would write several times as much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
     cache.invalidations.invalidate_key(own, PurgeEffect::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }
-    // Records the removal again, because all keys share one name.
+    // The removal is recorded again, because all keys share one name.
     purge_key(cache, own, PurgeMode::Hard, spared);
 }

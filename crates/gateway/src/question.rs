@@ -6,7 +6,7 @@ use http1::Authority;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// Request made to find out how it is handled.
+/// A request that is sent to explain how it is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The method.
@@ -30,7 +30,8 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
 }
 
-/// Reason for a missing explanation. Not `#[non_exhaustive]`: the admin API has a status for each.
+/// Reason for a missing explanation. The enum isn't `#[non_exhaustive]`, because the admin API has a status
+/// for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The URL is not absolute, or no client can send a request for it.
@@ -41,10 +42,10 @@ pub enum ExplainError {
     /// The target is longer than the limit for requests of clients.
     #[error("path and query of the URL are longer than {bytes_max} bytes (`limits.target_bytes_max`)")]
     UrlTooLong {
-        /// The limit for clients.
+        /// The maximum length of a target in requests of clients.
         bytes_max: usize,
     },
-    /// Only safe methods are explained: the request is actually sent.
+    /// The method isn't safe. The request is really sent, so only safe methods can be explained.
     #[error("only GET and HEAD can be explained: the request is actually sent")]
     MethodUnsafe,
     /// The process serves no site.
@@ -74,7 +75,7 @@ impl Question {
         if ![Method::GET, Method::HEAD].contains(method) {
             return Err(ExplainError::MethodUnsafe);
         }
-        // The grammar of URLs allows authorities that `Host` doesn't allow.
+        // A valid URL may have an authority that `Host` doesn't allow.
         let authority = url.authority().and_then(|authority| Authority::parse(authority.as_str().as_bytes()));
         let is_sendable = authority.is_some_and(|authority| authority.port() != Some(0));
         match matches!(url.scheme_str(), Some("http" | "https")) && is_sendable {
@@ -83,7 +84,7 @@ impl Question {
         }
     }
 
-    /// Like [`Self::check`], with the limit of the process on targets.
+    /// Checks a question like [`Self::check`], and also the length of its target.
     pub(crate) fn check_in(&self, bytes_max: usize) -> Result<(), ExplainError> {
         self.check()?;
         let bytes = self.url.path_and_query().map_or(0, |target| target.as_str().len());

@@ -1,4 +1,4 @@
-//! Stores of a process. Each has its own memory, tier and purges, and doesn't affect the sites of other stores.
+//! Stores of a process. Each store has its own memory, tier and purges, and doesn't affect the sites of other stores.
 
 use std::iter;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use fleet::{StartTier, Tier};
 
 use crate::config::{Config, DEFAULT_STORE, Site, StoreConfig, StoreIndex};
 
-/// All stores, in the order of the configuration. They exist as long as the process.
+/// All stores, in the order of the configuration. The stores exist until the process ends.
 pub(crate) struct Stores(Box<[Store]>);
 
 /// A store, with the clients that read from it.

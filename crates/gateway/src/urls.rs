@@ -7,7 +7,7 @@ pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         return authority.find(']').map_or(authority, |end| &authority[..=end]);
     }
-    // Searched from the end: few names end in digits, and the search stops at the first other character.
+    // Search from the end: few names end in digits, and the search stops at the first other character.
     let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
     let host = match before_digits {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],

@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) compressor: Arc<Compressor>,
     /// Destination of spans.
     pub(crate) spans: Option<Arc<dyn SpanSink>>,
-    /// Questions for the first worker.
+    /// Explanations that the admin API requests from the first worker.
     pub(crate) explain_jobs: mpsc::Sender<ExplainJob>,
 }
 
@@ -78,11 +78,12 @@ impl Worker {
         &self.store(site).cache
     }
 
-    /// Makes room for a response of a site: a client with too much unread data loses a reader.
+    /// Makes room for a response of a site: if a client has too much unread data, one of its readers is dropped.
     pub(crate) fn make_room(&self, site: &LiveSite, limits: &ClientLimits) {
         let percent = limits.client_share_percent as u64;
         let Store { cache, readers, .. } = self.store(site);
-        // At 100 percent, no client can exceed its share, even if small bodies take more than the half that is allowed for fills.
+        // At 100 percent, no client can exceed its share, even if small bodies take more than the half of the budget that is allowed for
+        // fills.
         if percent < 100 {
             readers.make_room(cache.budget().filling_bytes_max() / 100 * percent);
         }

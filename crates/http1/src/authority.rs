@@ -61,8 +61,8 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// Returns whether both name the same server: hosts are compared case-insensitively, and a missing port counts as
-    /// `default_port`.
+    /// Returns whether both authorities name the same server: hosts are compared case-insensitively, and a missing port
+    /// counts as `default_port`.
     //= RFC 9110 section 4.2.3: http(s) normalization and comparison
     pub fn same_server(&self, other: &Authority<'_>, default_port: Option<u16>) -> bool {
         self.host.eq_ignore_ascii_case(other.host)

@@ -18,7 +18,7 @@ enum Grammar {
     /// The grammar of RFC 9112.
     #[default]
     Strict,
-    /// Also whitespace after the size, and anything but line ends in an extension.
+    /// The grammar of RFC 9112, plus whitespace after the size, and any bytes except line ends in an extension.
     Lenient,
 }
 
@@ -97,7 +97,7 @@ impl ChunkLine {
 }
 
 impl Place {
-    /// Whitespace is allowed only at BWS in the grammar, so not between the last part and the line end.
+    /// The grammar allows whitespace only at BWS, so none between the last part and the line end.
     //= RFC 9112 section 7.1.1: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )
     const fn next(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {

@@ -91,8 +91,8 @@ pub fn end_head(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a whole interim response: 100, 102, 103 and others below 200. Not 101, which is a final response for the
-/// connection and has its own head.
+/// Appends a whole interim response: any status below 200 except 101, which is a final response for the connection and
+/// has its own head.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ pub fn write_chunk_head(data_bytes: NonZeroU64, out: &mut [u8; 18]) -> &[u8] {
     &out[start..]
 }
 
-/// Appends the last chunk and the trailer section. Fields that are forbidden there are left out.
+/// Appends the last chunk and the trailer section. Leaves out fields that are forbidden in trailers.
 ///
 /// # Errors
 ///

@@ -85,7 +85,7 @@ pub enum RequestError {
     /// RFC 9112 6.1. Transfer-Encoding in an HTTP/1.0 message: its framing is faulty.
     #[error("Transfer-Encoding in HTTP/1.0")]
     TransferEncodingInHttp10,
-    /// RFC 9112 6.1. Empty, an empty element, not a token, or parameters on `chunked`.
+    /// RFC 9112 6.1. The value is empty, has an element that is empty or no token, or has parameters on `chunked`.
     #[error("the value of Transfer-Encoding is malformed")]
     InvalidTransferEncoding,
     /// RFC 9112 6.1. `chunked` applied more than once.
@@ -103,7 +103,7 @@ pub enum RequestError {
     /// RFC 9112 6.2. The value does not fit into 64 bits.
     #[error("the value of Content-Length is too large")]
     ContentLengthOverflow,
-    /// RFC 9112 6.3. Several lines or a list, even of equal values.
+    /// RFC 9112 6.3. Several Content-Length lines, or a list, even of equal values.
     #[error("there are several Content-Length values")]
     SeveralContentLengths,
     /// RFC 9112 6.3. Both Content-Length and Transfer-Encoding.
@@ -236,7 +236,8 @@ pub enum BodyError {
     /// RFC 9112 7.1.2. The syntax of a trailer line is invalid.
     #[error("the trailer section is malformed")]
     InvalidTrailer,
-    /// RFC 9112 7.1.2. Larger than [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max), or too many lines.
+    /// RFC 9112 7.1.2. The section exceeds [`Limits::trailer_bytes_max`](crate::Limits::trailer_bytes_max), or has too
+    /// many lines.
     #[error("the trailer section is too large")]
     TrailerTooLarge,
 }
@@ -279,7 +280,7 @@ impl BodyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResponseError {
-    /// RFC 9112 2.3. Neither HTTP/1.0 nor HTTP/1.1, for example HTTP/0.9.
+    /// RFC 9112 2.3. The version is neither HTTP/1.0 nor HTTP/1.1, but HTTP/0.9, for example.
     #[error("the response does not begin with HTTP/1.0 or HTTP/1.1")]
     InvalidVersion,
     /// RFC 9112 4. The line isn't a version, three digits from 100 on and a reason phrase.

@@ -1,4 +1,4 @@
-//! Field lines: their type, the token grammar, lists, and the rule that an invalid line breaks.
+//! Field lines: their type, the token grammar, lists, and the error for an invalid line.
 
 use crate::RequestError;
 
@@ -21,8 +21,8 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
     bytes.iter().copied().all(is_value_byte)
 }
 
-/// Returns the non-empty elements of a comma-separated list of tokens, without surrounding whitespace. Not for lists
-/// with quoted strings.
+/// Returns the non-empty elements of a comma-separated list of tokens, without surrounding whitespace. Doesn't support
+/// lists with quoted strings.
 //= RFC 9110 section 5.6.1.2: recipients parse and ignore empty list elements
 pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     raw_elements(value).filter(|element| !element.is_empty())

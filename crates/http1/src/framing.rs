@@ -165,7 +165,7 @@ impl ConnectionOptions {
         }
     }
 
-    /// Returns whether it may name fields that aren't always connection-specific.
+    /// Returns whether `Connection` may name fields that aren't always connection-specific.
     pub(crate) const fn nominates(&self) -> bool {
         self.close || self.others
     }

@@ -55,9 +55,9 @@ impl<'b, 'l> Head<'b, 'l> {
 }
 
 /// Parses the head at the start of `buf` into `request` if it is complete and breaks no rule of the scanner. The
-/// tokenizer visits each byte anyway; the further rules of the scanner are checked here for the whole head. In all
-/// other cases returns `None` and leaves the result to the scanner: the outcome is the same with and without this fast
-/// path (`tests/splits.rs`).
+/// tokenizer visits each byte anyway; the other rules of the scanner are checked here for the whole head. In all other
+/// cases returns `None` and leaves the result to the scanner: the outcome is the same with and without this fast path
+/// (`tests/splits.rs`).
 pub(crate) fn tokenize_at_once<'h, 'b>(
     buf: &'b [u8],
     limits: &Limits,
@@ -181,7 +181,7 @@ fn parse_host(form: TargetForm, value: &[u8]) -> Result<Authority<'_>, RequestEr
     }
 }
 
-/// Returns the rule that a refused head breaks.
+/// Returns the error for the first rule that a refused head breaks.
 fn fault(head: &[u8]) -> RequestError {
     let head = head.strip_prefix(b"\r\n").unwrap_or(head);
     let line_end = memchr::memchr(b'\n', head).unwrap_or(head.len());

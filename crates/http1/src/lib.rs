@@ -20,7 +20,7 @@
 //! interpret differently can smuggle another request past the first, so ambiguous requests are refused and the
 //! connection closes. Each refusal is a [`RequestError`] or [`BodyError`] with its status and a stable reason.
 //!
-//! Refused, although the RFCs allow a server to accept it:
+//! The codec refuses these, although the RFCs allow a server to accept them:
 //!
 //! | refused | reason |
 //! |---|---|
@@ -39,10 +39,10 @@
 //! method; Transfer-Encoding in HTTP/1.0; any transfer coding but one final `chunked`; Content-Length that is not plain
 //! digits; chunk sizes that are not plain hexadecimal digits; chunk data without its CRLF.
 //!
-//! Accepted: one empty line before the request line; any method that is a token; a body with any method; visible ASCII
-//! in targets that should be percent-encoded (`|`, `{`, `"`), because browsers send it; bytes above 127 in field
-//! values; empty elements in `Connection`, `TE` and `Expect`, but not in `Transfer-Encoding`; chunk extensions and
-//! trailers within their limits.
+//! The codec accepts one empty line before the request line; any method that is a token; a body with any method;
+//! visible ASCII in targets that should be percent-encoded (`|`, `{`, `"`), because browsers send it; bytes above 127
+//! in field values; empty elements in `Connection`, `TE` and `Expect`, but not in `Transfer-Encoding`; chunk extensions
+//! and trailers within their limits.
 //!
 //! Responses are parsed more leniently: the operator chose their servers, only this reader interprets them, and some
 //! servers are old. Fields that determine the end of a response are interpreted as in RFC 9112 6.3; see
@@ -54,7 +54,7 @@
 //! let limits = Limits::default();
 //! let buf = b"POST /a?b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
 //! let mut lines = [EMPTY_LINE; 100];
-//! let head = HeadScanner::default().parse(buf, &limits, &mut lines)?.expect("all of it is here");
+//! let head = HeadScanner::default().parse(buf, &limits, &mut lines)?.expect("a complete head");
 //! assert_eq!((head.path_and_query, head.framing), ("/a?b", Framing::Chunked));
 //!
 //! let mut rest = &buf[head.bytes..];
@@ -64,7 +64,7 @@
 //!     let decoded = body.decode(rest)?;
 //!     match &decoded {
 //!         Decoded::Data(range) => data.extend_from_slice(&rest[range.clone()]),
-//!         Decoded::NeedMore { .. } => unreachable!("all of it is here"),
+//!         Decoded::NeedMore { .. } => unreachable!("the body is complete"),
 //!         Decoded::End { .. } => break,
 //!     }
 //!     rest = &rest[decoded.consumed()..];

@@ -11,8 +11,8 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// Maximum length of the request target in bytes. A longer target gets a 414.
     pub target_bytes_max: usize,
-    /// Maximum number of field lines in the head. More lines get a 431. Values above [`Limits::FIELDS_CEILING`] have
-    /// the same effect as it.
+    /// Maximum number of field lines in the head. More lines get a 431. Values above [`Limits::FIELDS_CEILING`] count
+    /// as that ceiling.
     pub fields_max: usize,
     /// Maximum size of all chunk extensions in a body, in bytes. They are counted over all chunks, because with a
     /// limit per chunk a client could send any number of ignored bytes.

@@ -21,7 +21,7 @@ pub struct ProxyHeader {
 pub enum ProxiedPeer {
     /// The proxy itself (a health check): the addresses of the connection apply.
     Local,
-    /// Unknown to the proxy, or a datagram: the addresses of the connection apply.
+    /// The proxy doesn't know the client, or relays datagrams: the addresses of the connection apply.
     Unknown,
     /// A client over TCP.
     Tcp {
@@ -71,7 +71,7 @@ pub enum ProxyProtocolError {
     /// Version 2: the length is shorter than the addresses of the family.
     #[error("the PROXY header is shorter than its addresses")]
     TruncatedAddresses,
-    /// Version 2: an extension longer than the rest of the header, or one about TLS that is too short.
+    /// Version 2: an extension that is longer than the rest of the header, or a TLS extension that is too short.
     #[error("the PROXY header has a malformed extension")]
     MalformedExtension,
 }
@@ -253,7 +253,7 @@ where
     })
 }
 
-/// Parses extensions: one byte of type, two of length, then the value. All except the one about TLS are skipped.
+/// Parses extensions: one byte of type, two of length, then the value. Skips all extensions except the one about TLS.
 fn parse_extensions(mut bytes: &[u8]) -> Result<ClientTransport, ProxyProtocolError> {
     let mut transport = ClientTransport::Unsaid;
     while !bytes.is_empty() {

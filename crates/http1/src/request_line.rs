@@ -1,4 +1,4 @@
-//! The request line: forms of the target, and the rule that an invalid line breaks.
+//! The request line: the forms of its target, and the reason why a line is invalid.
 
 use crate::fields::is_token;
 use crate::{Authority, RequestError};

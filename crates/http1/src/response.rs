@@ -67,7 +67,7 @@ pub enum TransferCoding {
 /// The request properties that affect the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// The response has a body if its status and fields say so.
+    /// The status and the fields determine whether the response has a body.
     Content,
     /// HEAD: the response has no body, whatever its fields say.
     Head,

@@ -1,4 +1,4 @@
-//! Bodies: the position of the data and the end, and refusals. Each row cites the rule.
+//! Bodies: the position of the data and the end, and refusals. Each row names the rule that it tests.
 
 mod drive;
 
@@ -11,7 +11,7 @@ fn limits() -> Limits {
     Limits { chunk_extension_bytes_max: 16, trailer_bytes_max: 32, fields_max: 3, ..Limits::default() }
 }
 
-/// `data+data [name=value|...] then rest`, `400 invalid-chunk-size` or `incomplete`.
+/// Formats the outcome: `data+data [name=value|...] then rest`, `400 invalid-chunk-size` or `incomplete`.
 fn outcome(framing: Framing, bytes: &[u8]) -> String {
     let mut decoder = BodyDecoder::new(framing, &limits());
     let mut data = Vec::new();

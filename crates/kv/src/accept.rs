@@ -67,7 +67,7 @@ pub(crate) enum Owner {
     Starter,
 }
 
-/// The reason for refusing a client. The client receives the text of the first two.
+/// The reason for refusing a client. The client receives the text of `Protected` and `ClientsOverLimit`.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     #[error(
@@ -89,7 +89,7 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,
-    /// The client's socket, if the reason was sent to it.
+    /// The client's socket, if the reason was sent to the client.
     pub(crate) told: Option<TcpStream>,
 }
 

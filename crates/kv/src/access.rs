@@ -1,4 +1,4 @@
-//! Access control: passwords, and access without one.
+//! Access control: passwords, and access without a password.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -38,7 +38,8 @@ pub struct Access {
 }
 
 impl Passwords {
-    /// Creates a set of passwords, so that one can be rotated while clients use both. Empty ones are dropped.
+    /// Creates a set of passwords. During a password rotation, it has the old and the new password. Empty
+    /// passwords are dropped.
     pub fn new(passwords: impl IntoIterator<Item = Vec<u8>>) -> Self {
         Self(
             passwords

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use resp::Begun;
 
-/// Arguments shorter than this fraction of a read are copied: they are in the CPU caches by then.
+/// Arguments shorter than this fraction of a read are copied, because their bytes are already in the CPU
+/// caches.
 const LONG_PART: usize = 4;
 /// If fewer bytes than this are missing, they are read together with the bytes that follow, and copied.
 const MISSING_BYTES_MIN: usize = 16 << 10;
@@ -12,7 +13,7 @@ const MISSING_BYTES_MIN: usize = 16 << 10;
 /// memory.
 const READS_AHEAD: usize = 8;
 
-/// An argument of the first unread request.
+/// A long argument of the first unread request.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) begun: Begun,
@@ -26,7 +27,7 @@ impl Body {
         begun.length >= read_bytes_max / LONG_PART
     }
 
-    /// Begins with the bytes that `request` already has, and returns their range.
+    /// Creates a body with the bytes of the argument in `request`, and returns their range.
     pub(crate) fn begin(begun: Begun, request: &[u8], read_bytes_max: usize) -> (Self, Range<usize>) {
         let there = begun.at..request.len().min(begun.at + begun.length);
         let mut body = Self { begun, bytes: Vec::new() };
@@ -49,8 +50,8 @@ impl Body {
         rest
     }
 
-    /// The buffer to read into while much is missing. It has spare capacity, and no more than this argument
-    /// needs.
+    /// The buffer to read into, unless only a few bytes are missing. It has spare capacity, but no more than
+    /// this argument needs.
     pub(crate) fn room(&mut self, read_bytes_max: usize) -> Option<&mut Vec<u8>> {
         if self.missing() < MISSING_BYTES_MIN {
             return None;

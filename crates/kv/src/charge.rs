@@ -26,8 +26,8 @@ impl Charge {
         Self { buffered: Arc::clone(buffered), held: Mutex::default() }
     }
 
-    /// Records that the client's buffers have grown or shrunk. They are part of the engine's memory budget:
-    /// keys are evicted for them.
+    /// Records that the client's buffers have grown or shrunk. Buffers are part of the engine's memory
+    /// budget: keys are evicted for them.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         self.change(before_bytes, now_bytes, |buffered| buffered.account(before_bytes, now_bytes));
     }

@@ -27,7 +27,8 @@ pub(crate) struct Clients {
     late: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
-/// A client. Only its worker writes the facts; any thread may read them, post messages, or kill the client.
+/// A client. Only the client's worker writes `facts`; any thread may read them, post messages, or kill the
+/// client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// Unique among all connections of the process.
@@ -248,9 +249,9 @@ impl Client {
         }
     }
 
-    /// Posts a message that is not a reply, such as a push message. It is sent after the replies to all
-    /// earlier requests. Its memory is counted before another thread can release it; memory shared with other
-    /// clients is not counted. Above the limit, nothing is posted.
+    /// Posts a message that is not a reply, such as a push message. The message is sent after the replies to
+    /// all earlier requests. Its memory is counted before another thread can release it, unless other clients
+    /// share the memory. Above the limit, nothing is posted.
     pub(crate) fn post(&self, message: &Output, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
@@ -273,7 +274,7 @@ impl Client {
         backlog
     }
 
-    /// The state that the output buffer would have with `more_bytes` more.
+    /// The state of the output buffer if `more_bytes` were added.
     pub(crate) fn backlog(&self, more_bytes: usize, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         let waiting_bytes =
@@ -435,8 +436,8 @@ impl Calls {
         Self { waker, numbers: Mutex::default(), is_asleep: AtomicBool::new(false) }
     }
 
-    /// Asks the worker to process one of its connections. Harmless if the number has been freed or reused in
-    /// the meantime.
+    /// Asks the worker to process one of its connections. A number that was freed or reused in the meantime
+    /// does no harm.
     fn call(&self, number: usize) {
         self.numbers.lock().push(number);
         if self.is_asleep.swap(false, SeqCst) {
@@ -451,7 +452,7 @@ impl Calls {
         }
     }
 
-    /// Announces that the worker is about to sleep. Returns false if calls are pending.
+    /// Announces that the worker is about to sleep. Returns false if a turn was requested meanwhile.
     pub(crate) fn may_sleep(&self) -> bool {
         self.is_asleep.store(true, SeqCst);
         self.numbers.lock().is_empty()

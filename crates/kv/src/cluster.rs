@@ -49,7 +49,7 @@ pub struct Cluster {
 pub enum ClusterError {
     #[error("no node is named `{0}`")]
     NoSuchNode(String),
-    /// `node` is the index of the second one.
+    /// `node` is the index of the second node with the name.
     #[error("two nodes are named `{name}`")]
     SameName { name: String, node: usize },
     #[error("`{first}` has this address already")]
@@ -83,7 +83,7 @@ const NODES_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
     Here,
-    /// In this slot, owned by another node.
+    /// In this slot, which another node owns.
     There(u16, &'a ClusterNode),
     /// In a slot without an owner.
     Nowhere,

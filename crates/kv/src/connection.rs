@@ -28,8 +28,8 @@ pub(crate) struct Connection {
     unsent: Unsent,
     /// Memory of a request that may be refused for its size, for which no keys are evicted.
     roomless_bytes: usize,
-    /// Whether the client has closed its sending direction. No further events follow, so reading has to
-    /// continue until the end.
+    /// Whether the client has closed its sending direction. The socket reports no further events, so reading
+    /// has to continue until the end of the input.
     is_ending: bool,
     /// Whether the client has closed both directions, so that it reads no replies.
     is_gone: bool,
@@ -154,7 +154,7 @@ impl Connection {
             true => Then::Close,
         };
         if then == Then::Close {
-            // Otherwise the memory of the replies would be held until the worker's next reply.
+            // Free the replies now: otherwise, they would stay in memory until the worker's next reply.
             buffers.output.clear();
         }
         buffers.output.shrink(OUTPUT_BYTES);
@@ -264,9 +264,9 @@ impl Connection {
         self.read(context, buffers)
     }
 
-    /// Returns whether the client is gone, so that work for it is in vain. A client that has closed its
-    /// sending direction may be gone, or may still wait for its reply. The kernel knows only after it has
-    /// sent something.
+    /// Returns whether the client is gone, so that its command need not be executed. A client that has closed
+    /// its sending direction may be gone, or may still wait for its reply. The kernel detects that only when
+    /// it sends something, so the first byte of the reply is sent.
     fn is_vain(&mut self, context: &Context<'_>, output: &mut Output) -> bool {
         if !self.is_gone && self.is_ending && self.conversation.session.may_begin_reply() {
             output.clear();
@@ -298,7 +298,7 @@ impl Connection {
                 context.statistics.input_bytes.add(bytes as u64);
                 context.statistics.reads.add(1);
                 let then = self.say(&shared[..bytes.min(shared.len())], context, output);
-                // A client that doesn't read its replies has to wait, whatever it has sent.
+                // No input is read from a client that doesn't read its replies.
                 let is_more = (bytes == room || self.is_ending) && self.is_flushed();
                 if then == Then::Wait && is_more { Then::Again } else { then }
             }

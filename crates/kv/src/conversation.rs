@@ -30,7 +30,7 @@ pub(crate) struct Conversation {
     /// A long argument of the first unread request, stored apart from `unread` and detached from the scanner.
     /// At least its header has arrived.
     body: Option<Body>,
-    /// Why unread requests wait.
+    /// The reason why unread requests wait.
     pause: Pause,
     /// Whether the limits for unauthenticated clients apply.
     is_limited: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Conversation {
     pub(crate) lent_bytes: usize,
 }
 
-/// Why execution stopped.
+/// The reason why execution stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pause {
     /// All complete requests were executed.
@@ -337,8 +337,8 @@ impl Conversation {
         Pause::Over
     }
 
-    /// Ends the connection of a browser that sends HTTP: a web page may have made it do so (cross-protocol
-    /// attack).
+    /// Ends the connection of a browser that sends HTTP: a web page may have caused the request
+    /// (cross-protocol attack).
     fn leave_http(&mut self, context: &Context<'_>) -> Pause {
         context.shared.note_http(&self.session.client, context.now_ms);
         self.session.is_over = true;
@@ -507,7 +507,7 @@ const UNREAD_AHEAD: usize = 4;
 const UNREAD_SPARE: usize = 4;
 const UNREAD_BYTES_KEPT: usize = 256 << 10;
 
-/// The error text of Redis, which clients match on.
+/// Returns the error text of Redis, which clients match on.
 fn protocol_error(error: &DecodeError, request: &[u8]) -> String {
     let error = &match error.problem {
         // Errors that don't depend on authentication take precedence.

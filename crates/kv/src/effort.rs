@@ -1,5 +1,5 @@
-//! A budget for long-running work in commands. A transaction gets no more than a single command, because no
-//! other client has a turn meanwhile.
+//! A budget for long-running work in commands. A transaction has the same budget as a single command, because
+//! no other client gets a turn during it.
 
 use std::cell::Cell;
 

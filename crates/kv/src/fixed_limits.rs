@@ -26,7 +26,7 @@ pub fn fixed_limits() -> [(Amount, &'static str); 15] {
         (Count(strangers::ARGUMENTS_MAX), "Arguments of a request before authentication."),
         (
             bytes(strangers::ARGUMENT_BYTES_MAX),
-            "Each of those arguments, and a message of the 0x1F protocol before authentication.",
+            "An argument of a request, or a message of the 0x1F protocol, before authentication.",
         ),
         (
             Bytes(strangers::BYTES_MAX),

@@ -38,7 +38,7 @@ impl Matcher {
         is_match && !self.is_exhausted()
     }
 
-    /// Fails if a match was cut short by the budget.
+    /// Returns an error if the budget was exhausted during a match.
     pub(crate) fn check(&self) -> Result<(), TooLong> {
         if self.is_exhausted() { Err(TooLong) } else { Ok(()) }
     }
@@ -48,10 +48,11 @@ impl Matcher {
     }
 }
 
-/// Only the last star needs backtracking. Steps are taken from `left`; at zero, nothing matches.
+/// Compares a pattern with a text; only the last star needs backtracking. Steps are taken from `left`; at
+/// zero, nothing matches.
 fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
     if text.is_empty() {
-        // Redis doesn't compare the pattern with an empty text, not even if it consists of stars.
+        // As in Redis, only an empty pattern matches an empty text: a pattern of stars doesn't.
         return pattern.is_empty();
     }
     let (mut rest, mut at) = (pattern, 0);
@@ -64,7 +65,8 @@ fn matches(pattern: &[u8], text: &[u8], left: &mut usize) -> bool {
         } else if let Some(behind) = step(rest, text[at]) {
             (rest, at) = (behind, at + 1);
         } else if let Some((behind, from)) = star {
-            // A class was read to its end; of any other element, only the first byte was read.
+            // Count the steps of the failed comparison: a class was read to its end, any other element only
+            // to its first byte.
             *left = left.saturating_sub(class_bytes(rest));
             (rest, at, star) = (behind, from + 1, Some((behind, from + 1)));
         } else {

@@ -45,7 +45,7 @@ pub(crate) struct Flags(u8);
 impl Flags {
     pub(crate) const WATCHED: Self = Self(1);
     pub(crate) const TRACKED: Self = Self(1 << 1);
-    /// There are keyspace notifications.
+    /// Keyspace notifications are enabled.
     pub(crate) const EVENTS: Self = Self(1 << 2);
     /// Some observers need to look at keys before a command.
     pub(crate) const LOOK_BEFORE: Self = Self(1 << 3);
@@ -108,7 +108,7 @@ pub(crate) struct News {
     /// True until all changes are delivered. A thread that noted a change and finds this false knows that its
     /// change was delivered.
     is_any: AtomicBool,
-    /// The innermost lock, except for that of the engine's log of removals.
+    /// While this is locked, only the engine's log of removals may be locked.
     noted: Mutex<Vec<Happened>>,
     /// Held during delivery, so that two threads can't interleave it.
     telling: Mutex<()>,
@@ -127,7 +127,7 @@ struct Happened {
 impl News {
     fn note(&self, happened: Happened, engine: &Engine) {
         let mut noted = self.noted.lock();
-        // Keys that expired or were evicted for this change come first.
+        // Note keys that expired or were evicted for this change first.
         self.note_removed(&mut noted, engine);
         noted.push(happened);
         self.is_any.store(true, SeqCst);
@@ -221,7 +221,7 @@ impl Shared {
         self.engine.lock(&key).contains(now_ms)
     }
 
-    /// Reports keys that were removed or swapped together; `watched` contains the watched ones.
+    /// Reports keys that were removed or swapped together; `watched` contains those that clients watch.
     pub(crate) fn flushed(&self, watched: &[WatchedKey]) {
         for (database, key) in watched {
             self.interests.watches.touch(*database, key);
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Delivers the changes that were deferred to the end of a batch.
+    /// Delivers the pending changes, and the broadcasts that were deferred to the end of the batch.
     pub(crate) fn end_batch(&self) {
         self.settle();
         if self.interests.tracking.has_changes() {

@@ -103,8 +103,8 @@ enum Way {
     Redirected,
 }
 
-/// The client to notify in place of a tracking client. If it is gone, the tracking client is notified of
-/// that.
+/// Returns the client that receives the messages of a tracking client. If a redirection target is gone, the
+/// tracking client is notified that its redirection is broken.
 fn target(shared: &Shared, client: u64) -> Option<(std::sync::Arc<Client>, Way)> {
     let tracking = &shared.interests.tracking;
     let Some(redirect) = tracking.redirect(client) else {

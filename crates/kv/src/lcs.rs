@@ -29,8 +29,8 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Takes the pairs for two values of these lengths, and returns the memory that the comparison needs in
-    /// addition to the values. An empty value costs nothing.
+    /// Takes the byte pairs of two values with these lengths from the budget, and returns the memory that the
+    /// comparison needs in addition to the values. An empty value costs nothing.
     pub(crate) fn take(&mut self, first: usize, second: usize) -> Result<usize, TooLong> {
         if first == 0 || second == 0 {
             return Ok(0);
@@ -102,8 +102,8 @@ pub(crate) fn common(first: &[u8], second: &[u8]) -> Common {
     Common { bytes, matches }
 }
 
-/// Calls `tell` for each pair: whether dropping the byte of the first value leaves a longer subsequence than
-/// dropping that of the second.
+/// For each pair, reports to `tell` whether dropping the byte of the first value leaves a longer subsequence
+/// than dropping the byte of the second value.
 fn lengths(first: &[u8], second: &[u8], mut tell: impl FnMut(usize, bool)) -> usize {
     let mut row = vec![0_u32; second.len() + 1];
     for (line, one) in first.iter().enumerate() {

@@ -24,7 +24,7 @@ pub struct Limits {
     pub buffers_max: BuffersLimit,
     /// Time limit for authentication, if a password is needed, and for the TLS handshake; zero disables it.
     pub auth: Duration,
-    /// Simultaneous clients that are not authenticated. The oldest is closed for a new one.
+    /// Simultaneous clients that are not authenticated. If there are more, the oldest is closed.
     pub strangers_max: usize,
 }
 
@@ -80,9 +80,9 @@ impl fmt::Display for BuffersLimit {
 
 impl Default for Limits {
     /// The defaults of Redis: 10,000 clients, no idle timeout, keepalive after 300 s, requests of 1 GiB,
-    /// messages of 32 MiB, or 8 MiB for 60 s. In addition, 1 GiB for all clients together, and 1,000
-    /// unauthenticated clients for a minute each, which is PostgreSQL's limit and long enough to type a
-    /// password.
+    /// messages of 32 MiB, or 8 MiB for 60 s. Larder's own defaults: 1 GiB for all clients together, and
+    /// 1,000 unauthenticated clients for a minute each. A minute is also PostgreSQL's limit, and is long
+    /// enough to type a password.
     fn default() -> Self {
         Self {
             clients_max: 10_000,

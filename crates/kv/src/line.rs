@@ -1,5 +1,5 @@
-//! The queue of clients whose replies wait for memory under `noeviction`. The first client continues when
-//! others have read their replies.
+//! The queue of clients whose replies wait for memory under `noeviction`. The first client in the queue
+//! continues when other clients have read their replies.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     clients: Mutex<VecDeque<u64>>,
-    /// Time at which the first client last continued, or could at least retry because memory or limits had
+    /// Time at which the first client last continued, or at least retried because memory or limits had
     /// changed.
     moved_at_ms: AtomicU64,
 }
@@ -21,15 +21,15 @@ pub(crate) struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) since_ms: u64,
-    /// Memory in use at the last attempt. After the first attempt, this is the maximum of the type, so that
-    /// the second attempt is unconditional.
+    /// Memory in use at the last attempt. After the first attempt, this is `u64::MAX`, so that the second
+    /// attempt is unconditional.
     pub(crate) used_bytes: u64,
     /// The conditions at the last attempt.
     pub(crate) terms: Terms,
     /// Whether the current attempt is the last.
     pub(crate) is_last: bool,
-    /// Consecutive attempts at which no other client had memory that would soon be free. A single one may
-    /// happen by chance, right after other clients have read.
+    /// Number of consecutive attempts during which no other client held memory that could soon be freed. A
+    /// single such attempt may happen by chance, right after other clients have read.
     pub(crate) alone: usize,
 }
 
@@ -87,7 +87,8 @@ impl Line {
 }
 
 impl Waits {
-    /// The state after a failed attempt, given the state before. Returns `None` if waiting is pointless.
+    /// Returns the state after a failed attempt, given the state before it. Returns `None` if waiting is
+    /// pointless.
     pub(crate) fn again(
         before: Option<Self>,
         (used_bytes, terms): (u64, Terms),
@@ -145,7 +146,7 @@ mod tests {
         let line = Line::default();
         let first = waits(1_000, USED.0, 0);
         (1..=2).for_each(|client| line.join(client));
-        assert_eq!(line.next(2, first, (0, TERMS), 1_000), Next::Wait, "it is not the first");
+        assert_eq!(line.next(2, first, (0, TERMS), 1_000), Next::Wait, "the client is not the first");
         assert_eq!(line.next(1, first, USED, 5_999), Next::Wait);
         assert_eq!(line.next(1, first, (USED.0 - FREE_BYTES, TERMS), 1_000), Next::Try);
         assert_eq!(line.moved_at_ms.load(Relaxed), 1_000, "others have read something");
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(
             line.next(2, Waits { since_ms: 1_000, ..begins }, USED, 11_001),
             Next::TryLast,
-            "it waited together with the first"
+            "both clients have waited for the same time"
         );
     }
 

@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// Formats a command as Redis does. A line longer than a monitor may receive is cut off.
+/// Formats a command as Redis does. A line that exceeds `bytes_max` is cut off.
 fn line<'a>(
     at: Duration,
     origin: &str,

@@ -52,7 +52,7 @@ impl Offline {
         Ok(Self { shared: Arc::new(shared), calls, _poll: poll })
     }
 
-    /// Performs the periodic work of a worker: ends pauses and walks that are over, and removes expired keys.
+    /// Performs the periodic work of a worker: ends expired pauses, and removes expired keys.
     pub fn tick(&self, now_ms: u64) {
         let shared = &self.shared;
         shared.sample(now_ms);

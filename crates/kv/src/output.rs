@@ -41,7 +41,7 @@ struct Meter {
     refused_at: usize,
     /// Bytes of the output that are accounted elsewhere.
     counted_bytes: usize,
-    /// Bytes charged here, so that concurrent checks don't take the same room.
+    /// Bytes charged here, so that concurrent checks can't grant the same memory twice.
     charged_bytes: usize,
 }
 
@@ -59,7 +59,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Returns whether there is room for `bytes` in total. If so, they are charged.
+    /// Returns whether there is room for `bytes` in total. If so, charges them.
     fn charge(&mut self, server: &Server, bytes: usize) -> bool {
         let counted_bytes = self.counted_bytes + self.charged_bytes;
         let has_room = bytes <= counted_bytes || server.take_for_reply(counted_bytes, bytes);
@@ -81,8 +81,8 @@ impl Meter {
 /// Growth that needs no check, and the interval of checks.
 const STEP_BYTES: usize = 256 << 10;
 /// A growing list reserves this many times its size in address space. Reserved pages take no memory until
-/// written, whereas moving a list needs its memory twice, and once more for as long as the allocator keeps
-/// the old one.
+/// they are written. Moving a list, in contrast, needs its memory twice, or three times until the allocator
+/// returns the old memory.
 const AHEAD: usize = 8;
 
 /// Bytes of a compressed value that are decompressed at a time. This is the size of its independently
@@ -103,7 +103,7 @@ struct Placed {
 enum Shared {
     /// A value shared with the engine.
     Value {
-        /// Held while the client has not read the value.
+        /// The pin is held until the client has read the value.
         pin: Option<Pin>,
         stored: Stored,
         /// The bytes to send. For a compressed value, only the needed part, which is decompressed just before
@@ -153,7 +153,8 @@ impl Output {
         has_room
     }
 
-    /// Reserves far ahead if possible, otherwise enough until the next check.
+    /// Checks the memory limit and grows the buffer: by several times its size if possible, otherwise by
+    /// enough for the time until the next check.
     #[cold]
     fn grow(&mut self, bytes: usize) -> bool {
         let has_room = self.look(bytes);
@@ -173,7 +174,7 @@ impl Output {
     fn look(&mut self, bytes: usize) -> bool {
         let Some(server) = self.meter.server.as_ref().and_then(Weak::upgrade) else { return true };
         if self.meter.is_refused {
-            // Lengths and numbers are still written without a check.
+            // Lengths and numbers were still written without a check: drop them.
             self.bytes.truncate(self.meter.refused_at);
             return false;
         }
@@ -237,7 +238,8 @@ impl Output {
     }
 
     /// Returns whether the output should be sent before more is written: it is long enough, or contains a
-    /// value to be decompressed. Otherwise values wait for further replies, to save a system call.
+    /// value to be decompressed. Otherwise, values are sent together with further replies, to save a system
+    /// call.
     #[inline]
     pub(crate) fn is_to_be_sent(&self, enough_bytes: usize) -> bool {
         self.has_values() && (self.unpacked_bytes > 0 || self.sent_bytes() >= enough_bytes)
@@ -319,7 +321,7 @@ impl Output {
         Some(parts.any(|placed| memchr::memchr(byte, &placed.plain()).is_some()))
     }
 
-    /// Moves the value at position `at` to `to`, and drops the bytes from there on.
+    /// Moves the value at position `at` to `to`, and drops the bytes from `to` on.
     pub(crate) fn pull_value(&mut self, at: usize, to: usize) {
         self.values.iter_mut().rev().take_while(|placed| placed.at == at).for_each(|placed| placed.at = to);
         self.bytes.truncate(to);
@@ -328,7 +330,7 @@ impl Output {
     /// Drops everything written after the first `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
-        // A value is preceded by its length and followed by its line end, so the comparison is strict.
+        // A value at `length` stays: its length precedes it, and its line end follows it.
         while self.values.back().is_some_and(|placed| placed.at > length) {
             if let Some(gone) = self.values.pop_back() {
                 self.forget(&gone);
@@ -344,7 +346,7 @@ impl Output {
     /// Inserts bytes at position `at`.
     pub(crate) fn insert(&mut self, at: usize, bytes: &[u8]) {
         self.values.iter_mut().filter(|placed| placed.at > at).for_each(|placed| placed.at += bytes.len());
-        // Reserves exactly that, because a growing list would double its memory.
+        // Reserve exactly these bytes, because a growing list would double its memory.
         self.bytes.reserve_exact(bytes.len());
         self.bytes.splice(at..at, bytes.iter().copied());
     }
@@ -355,7 +357,7 @@ impl Output {
         if self.has_values() {
             self.values.clear();
         }
-        // Values may have been moved out as unsent output.
+        // Reset the sizes in any case, because the values may have been moved out as unsent output.
         self.values_bytes = 0;
         self.unpacked_bytes = 0;
         if self.meter.server.is_some() {
@@ -515,7 +517,7 @@ impl Placed {
         }
     }
 
-    /// Pins the value while it waits for its client.
+    /// Pins the value until its client has read it.
     fn hold(&mut self, pins: &Arc<Pins>) {
         if let Shared::Value { pin, stored, .. } = &mut self.shared {
             *pin = Some(Pins::hold(pins, stored));
@@ -633,7 +635,8 @@ mod tests {
         assert!(!output.has_values(), "an empty part is skipped");
     }
 
-    /// Tests every size of the writes, and every moment at which the output becomes unsent.
+    /// Tests every size of the writes, and every number of bytes sent before the rest is kept as unsent
+    /// output.
     #[test]
     fn everything_is_sent_once_and_in_order() {
         for (step, kept_after) in (1..30).flat_map(|step| (0..30).map(move |kept| (step, kept))) {
@@ -652,7 +655,7 @@ mod tests {
             let mut unsent = Unsent::default();
             if !output.is_all(sent) {
                 unsent.keep(&mut output, sent, &pins);
-                assert_eq!(output.sent_bytes(), 0, "nothing is left to send from there");
+                assert_eq!(output.sent_bytes(), 0, "the output has nothing left to send");
             }
             while !unsent.is_empty() {
                 let before = unsent.bytes();

@@ -1,5 +1,5 @@
-//! Owner and permissions of files. A save replaces a file with a new one: without care, one save by a server
-//! started as root would lock out a server that runs as another user.
+//! Owner and permissions of files. A save replaces a file with a new one, which gets the owner of the old
+//! file: otherwise, one save by a server started as root would lock out a server that runs as another user.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -37,8 +37,8 @@ impl Ownership {
         fs::metadata(folder).ok().map(|found| Self { mode: MODE, ..Self::of(&found) })
     }
 
-    /// Gives a new file to its owner; returns whether that was possible. Permissions for others are set only
-    /// if it was possible.
+    /// Gives a new file to its owner; returns whether that was possible. Permissions for other users are set
+    /// only if the file has the right owner.
     pub(crate) fn give(self, file: &File) -> io::Result<bool> {
         let own = Self::of(&file.metadata()?);
         let is_whose = (own.user, own.group) == (self.user, self.group);
@@ -51,8 +51,8 @@ impl Ownership {
         Ok(true)
     }
 
-    /// Shell commands that restore the ownership of a replaced file. Users who could read that file may read
-    /// the new one.
+    /// Shell commands that restore the ownership of a replaced file. With the same owner and mode, the same
+    /// users can read the new file.
     pub(crate) fn commands(self, path: &Path) -> String {
         let path = for_shell(&path.to_string_lossy());
         let chown = format!("sudo chown {}:{} {path}", self.user, self.group);
@@ -80,7 +80,7 @@ pub(crate) fn give_to_user_of_folder(file: &File, folder: &Path) -> io::Result<(
     if file.metadata()?.uid() == ROOT
         && let Some(ownership) = Ownership::of_new(folder)
     {
-        // Root may do so, except on file systems without owners.
+        // Root may change the owner, except on file systems without owners.
         let _ = ownership.give(file)?;
     }
     Ok(())

@@ -1,21 +1,22 @@
-//! The time budget for long work in one pass of a worker's loop, because other clients may have to wait for
-//! the work.
+//! Limits the time for long work in one pass of a worker's loop, because other clients may have to wait for
+//! that work.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A part of a pass. No long work begins after its end. Unless started explicitly, its time begins when the
-/// clock is first read, so that passes without long work, which are nearly all, don't read the clock.
+/// The time budget of a part of a pass. No long work begins after the end of the budget. Unless started
+/// explicitly, the budget begins when the clock is first read, so that passes without long work, which are
+/// nearly all, don't read the clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pass {
     end: Cell<Option<Instant>>,
 }
 
-/// Many clients' replies and requests share this time, so it bounds roughly how long they wait for each
-/// other.
+/// The time budget. The replies and requests of many clients share it, so it roughly limits how long they
+/// wait for each other.
 const WITHIN: Duration = Duration::from_millis(1);
-/// Longer replies are sent in pieces, and the clock is read in between. Shorter ones take a few tenths of a
-/// millisecond.
+/// Longer replies are sent in pieces, and the clock is read between the pieces. Shorter replies take a few
+/// tenths of a millisecond.
 pub(crate) const LONG_BYTES: usize = 256 << 10;
 
 impl Pass {

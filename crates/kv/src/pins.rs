@@ -9,7 +9,7 @@ use engine::{Engine, Packed, Stored};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of buffers, as part of the engine's memory budget.
+/// Bytes of all clients' buffers, which count against the engine's memory budget.
 #[derive(Debug)]
 pub(crate) struct Buffered {
     engine: Option<Arc<Engine>>,
@@ -84,7 +84,7 @@ impl Buffered {
         self.owed_bytes.load(Relaxed)
     }
 
-    /// Resets the owed bytes, because keys are evicted for all of them now.
+    /// Resets the growth since the last eviction, because keys are evicted for all buffers now.
     pub(crate) fn settle(&self) {
         self.owed_bytes.store(0, Relaxed);
     }

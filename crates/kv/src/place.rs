@@ -22,13 +22,13 @@ pub enum ReserveError {
     InUse { path: PathBuf },
     #[error("the save file {} can't be locked", path.display())]
     Lock { path: PathBuf, source: io::Error },
-    /// A save would replace it with a file.
+    /// The path leads to something other than a file, which a save would replace.
     #[error("{} is {kind}, not a file", path.display())]
     NoFile { path: PathBuf, kind: &'static str },
     /// A save would overwrite the file of another program.
     #[error("{} is not a save file of larder kv: move it, or choose another path", path.display())]
     Foreign { path: PathBuf },
-    /// The file may contain a data set, which a server that starts without it would overwrite.
+    /// The file may contain a data set. A server that starts without loading it would overwrite it.
     #[error("{} can't be read: {error}; {advice}", path.display())]
     Unreadable { path: PathBuf, error: io::Error, advice: String },
     /// Every save would fail.
@@ -43,7 +43,8 @@ pub(crate) const LOCK: &str = ".lock";
 /// Suffix of the file being written, until it is complete.
 pub(crate) const PART: &str = ".part";
 
-/// Resolves all links. A save replaces the target and keeps the links, and every link leads to the same lock.
+/// Resolves all links, so that a save replaces the target and keeps the links, and all links to a file share
+/// one lock.
 ///
 /// # Errors
 /// If the folder is missing; if the file, its lock or its temporary file is not a regular file; if the file
@@ -143,8 +144,8 @@ pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates the file after removing an existing one. Opening that for writing isn't safe, because it may be a
-/// link to another user's file.
+/// Creates the file after removing an existing one. Opening an existing file for writing isn't safe, because
+/// it may be a link to another user's file.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -154,7 +155,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
 }
 
 /// Opens and locks a file. The file stays when the lock is released: removing it could remove the lock of the
-/// next process. A link put there since the check isn't followed, and a named pipe doesn't block the call.
+/// next process. A link created since the check isn't followed, and a named pipe doesn't block the call.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -164,7 +165,7 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
             ownership::give_to_user_of_folder(&file, folder_of(path))?;
             file
         }
-        // A file put there by another user keeps its owner.
+        // A file created by another user keeps its owner.
         Err(_) => options.create(true).truncate(false).open(path)?,
     };
     if let Some(kind) = other_kind(file.metadata()?.file_type()) {
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Covers everything that may appear between the first check and the lock.
+    /// Tries everything that may appear at the path between the first check and the lock.
     #[test]
     fn nothing_but_a_file_is_locked() {
         let temporary = tempfile::tempdir().expect("a folder");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::pins::Buffered;
 
-/// Bytes sent to several clients. They count as a buffer once, until the last client has read them.
+/// Bytes sent to several clients. They count as one buffer until the last client has read them.
 #[derive(Debug)]
 pub(crate) struct Posted {
     bytes: Vec<u8>,

@@ -49,7 +49,7 @@ pub(crate) fn bytes(text: &str) -> impl Iterator<Item = u8> {
 
 /// The character that stands for a byte.
 fn carrier(byte: u8) -> char {
-    char::from_u32(FIRST + u32::from(byte)).expect("the last plane has 65,534 of them")
+    char::from_u32(FIRST + u32::from(byte)).expect("the last plane has 65,534 such characters")
 }
 
 /// The byte that a character stands for.

@@ -2,7 +2,7 @@
 //! start. The engine defines the format; this module handles the file.
 //!
 //! A file is used once: the server removes it when everything is loaded, or before the first change becomes
-//! visible. So data from before a crash never comes back after it.
+//! visible. So outdated data never comes back after a crash.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -39,7 +39,7 @@ const VERIFIED_WHOLE_BYTES: u64 = 32 << 20;
 const VERIFIERS_MAX: usize = 8;
 /// Interval of checks that the lock file still exists.
 const LOCK_SEEN_EVERY_MS: u64 = 1_000;
-/// Delay until the next check after the loss of the lock was logged.
+/// Delay between the log message about a lost lock and the next check.
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
 /// Maximum number of files kept aside for each reason. From the second file on, the names have a number. The
 /// first files stay, because files damaged later contain fewer of the keys.
@@ -125,7 +125,7 @@ impl Aside {
     const fn told(self) -> &'static str {
         match self {
             Self::Refused => "the refused file",
-            Self::Replaced => "the save file that was put there while the server ran",
+            Self::Replaced => "the save file that appeared while the server was running",
         }
     }
 }
@@ -143,7 +143,7 @@ enum RefusedFile {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    #[error("another save is under way")]
+    #[error("another save is in progress")]
     Busy,
     #[error("{} can't be written: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -249,7 +249,8 @@ impl SaveFile {
         })
     }
 
-    /// Creates an engine with the contents of the file, or an empty one, and logs which of the two.
+    /// Creates an engine with the contents of the file, or an empty engine if there is no usable file, and
+    /// logs the result.
     ///
     /// # Errors
     /// If the file can't be read. The file stays in place, because the next start may succeed.
@@ -293,7 +294,7 @@ impl SaveFile {
         fs::rename(&self.path, &kept)?;
         let (path, told) = (kept.display(), aside.told());
         if is_taken {
-            tracing::warn!(%path, "{told} is kept, and replaces one kept earlier: move the others away");
+            tracing::warn!(%path, "{told} is kept and replaces an earlier one: move the kept files elsewhere");
         } else {
             tracing::warn!(%path, "{told} is kept");
         }
@@ -352,7 +353,7 @@ impl SaveFile {
         let Progress { keys, left_out_keys, .. } = loaded;
         match () {
             () if !is_whole => self.set_old_aside(),
-            // A server that stops without changes leaves the old file, in case it can't save.
+            // A server that stops without changes keeps the old file, because the final save may fail.
             () if shared.is_stopping() => {}
             () => self.forget_old(),
         }
@@ -570,7 +571,7 @@ impl SaveFile {
     fn give_up_background(&self) {
         self.is_cancelled.store(true, SeqCst);
         if let Some(thread) = self.background.lock().take() {
-            // A panic was reported already, and nothing depends on the thread.
+            // A panic of the thread has already been reported, and nothing depends on its result.
             let _ = thread.join();
         }
         self.is_cancelled.store(false, SeqCst);
@@ -595,7 +596,8 @@ impl SaveFile {
         self.state.lock().at_stop = AtStop::Skip;
     }
 
-    /// Skips the save at the stop of the server unless more changes follow the `changes` that have just been saved.
+    /// Skips the save when the server stops, unless more changes follow the `changes` that have just been
+    /// saved.
     pub(crate) fn is_up_to_date(&self, changes: u64) {
         self.state.lock().at_stop = AtStop::WriteBeyond(changes);
     }

@@ -42,7 +42,8 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
         body(&shared);
         engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
         assert!(shared.interests.flags().are_indifferent(), "all are gone");
-        // Accounts as the next tick does: a write that removed a key from the table leaves that to the tick.
+        // Account as the next tick does: a write that removes a key from the table leaves the accounting to
+        // the tick.
         shared.account_tracking();
         assert_eq!((shared.buffers_bytes(), shared.clients.count()), (0, 0));
         assert_eq!(shared.buffered().staying_bytes(), 0);
@@ -316,7 +317,7 @@ fn nobody_sees_half_of_a_command_of_many_keys() {
     });
 }
 
-/// Observes how many of three keys exist, and which of two.
+/// Of three keys, clients see all or none; of two names of a renamed key, they see one.
 #[test]
 fn nobody_sees_half_of_what_is_removed_or_renamed() {
     const LOOKS: &[(&str, &[&str])] = &[
@@ -343,7 +344,7 @@ fn nobody_sees_half_of_what_is_removed_or_renamed() {
     });
 }
 
-/// Sets and removals must alternate, whichever command does them.
+/// Commands that set or remove a key. Sets and removals must alternate, whichever command causes them.
 const IN_TURN: &[&str] = &["SET k 1 NX", "DEL k\r\nSET k 1 NX", "DEL k"];
 
 /// Notifications have the order of the changes, for commands with and without options.
@@ -388,7 +389,7 @@ fn limit_buffers(shared: &Shared, bytes_max: usize) {
     shared.change_limits(|limits| limits.buffers_max = BuffersLimit::Bytes(bytes_max));
 }
 
-/// Request sizes, with a limit for their sum that is met as soon as one of the largest is gone.
+/// Request sizes, with a limit of their sum that holds as soon as one of the largest requests is gone.
 const CROWDS: [([usize; WORKERS], usize); 2] =
     [([4 << 20, 64 << 10, 64 << 10], 1 << 20), ([4 << 20, 4 << 20, 64 << 10], 5 << 20)];
 

@@ -1,7 +1,7 @@
 //! The 0x1F text protocol: messages are executed as Redis commands, and their replies converted to text.
 //!
 //! Each message is executed and answered immediately, independently of Redis-protocol state: MULTI doesn't
-//! queue it and CLIENT REPLY doesn't silence it. Only a missing password blocks it.
+//! queue it and CLIENT REPLY doesn't silence it. Only missing authentication blocks it.
 
 use resp::separator::{self, ERROR_PREFIX, NIL, NO_KEY, OK, Request, RequestError, SEPARATOR};
 use resp::{Arguments, Limits, Short};

@@ -53,13 +53,12 @@ pub struct Settings {
     pub save_file: Option<Arc<SaveFile>>,
     /// The slot map, if this server is part of a cluster.
     pub cluster: Option<Cluster>,
-    /// Makes the allocator return freed memory, if it retains any.
+    /// Makes the allocator return freed memory to the system; absent for an allocator that retains none.
     pub trim: Option<Trim>,
     /// Called when a worker has failed. The shared state may be inconsistent then, and the worker's clients
     /// are gone. The function need not return.
     pub on_failure: fn(),
-    /// Called when a client has sent SHUTDOWN. The function has to cause a call of [`Server::stop`] on
-    /// another thread.
+    /// Called when a client has sent SHUTDOWN. The function has to make another thread call [`Server::stop`].
     pub on_shutdown: fn(),
 }
 
@@ -159,7 +158,7 @@ impl Server {
         let shared = Arc::new(shared);
         let preparer = shared.engine.preparer();
         // The thread has normal priority, like the workers: otherwise it would be late when a worker keeps a
-        // processor busy. It ends with the engine.
+        // processor busy. The thread ends with the engine.
         thread::Builder::new().name("kv-memory".to_owned()).spawn(move || preparer.run())?;
         shared.set_limits(limits);
         shared.set_tls(tls);

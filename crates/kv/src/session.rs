@@ -77,7 +77,8 @@ pub(crate) enum Caching {
     Said,
 }
 
-/// A set of reasons for checks before a command is executed. Usually empty, so that one test suffices.
+/// A set of reasons for checks before a command is executed. The set is usually empty, so that one test
+/// suffices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gates(u16);
 
@@ -86,8 +87,8 @@ pub(crate) struct Gates(u16);
 pub(crate) enum Replies {
     #[default]
     On,
-    /// Off from the next command on. In a transaction, the rest of EXEC's reply, which has begun, is
-    /// suppressed, too.
+    /// Off from the next command on. In a transaction, the rest of EXEC's reply is suppressed, too, although
+    /// the reply has begun.
     OffNext,
     Off,
     /// Skips the next reply. In a transaction, this is the reply to the command after EXEC.
@@ -238,7 +239,7 @@ impl Session {
         self.client.account_kept(0);
     }
 
-    /// Memory of the client's state, including promised memory.
+    /// Memory of the client's state, including memory charged in advance.
     fn kept_bytes(&self) -> usize {
         self.remembered_bytes().max(self.promised_bytes)
     }
@@ -319,7 +320,7 @@ impl Session {
         self.gates.close(Gates::REPLIES);
     }
 
-    /// Returns whether the current reply, a part of EXEC's, is suppressed.
+    /// Returns whether the current reply, which is a part of EXEC's reply, is suppressed.
     pub(crate) fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::OffNext | Replies::Off | Replies::Skip)
     }

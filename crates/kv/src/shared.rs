@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     refused: AtomicU64,
     /// Memory of the requests and replies of all connections.
     buffered: Arc<Buffered>,
-    /// Held while checking for room and charging it, so that two workers don't take the same room.
+    /// Held while checking for room and charging it, so that two workers don't use the same memory.
     promising: Mutex<()>,
     /// Held while checking the limit of all buffers and closing a client for it, so that two workers don't
     /// each close a client if one suffices.
@@ -225,7 +225,7 @@ impl Shared {
         self.is_stopping.store(true, Relaxed);
     }
 
-    /// Saves for SHUTDOWN. If that fails, the server continues.
+    /// Saves for SHUTDOWN. If the save fails, the server continues to run.
     pub(crate) fn save_for_end(&self, file: &SaveFile) -> Result<(), SaveError> {
         self.is_saving_for_end.store(true, Relaxed);
         let (changes, engine) = (self.changes(), &self.engine);
@@ -255,7 +255,7 @@ impl Shared {
         self.turns.iter().map(|turn| turn.0.lock()).collect()
     }
 
-    /// Returns whether there is a single worker, so that holding its turn is enough.
+    /// Returns whether there is a single worker, whose turn alone excludes all other commands.
     pub(crate) fn is_single(&self) -> bool {
         self.turns.len() == 1
     }
@@ -415,7 +415,8 @@ impl Shared {
     }
 
     /// Evicts keys with an expiry to make room for a reply, under a policy that keeps all others. Does
-    /// nothing if that can't suffice. `counted_bytes` are charged already. No shard may be locked.
+    /// nothing if even that couldn't free enough. `counted_bytes` are charged already. No shard may be
+    /// locked.
     pub(crate) fn make_room_among_keys_that_expire(&self, counted_bytes: usize, bytes: usize, now_ms: u64) {
         let more_bytes = bytes.saturating_sub(counted_bytes);
         if self.engine.policy().keeps_keys()
@@ -423,7 +424,7 @@ impl Shared {
             && self.could_reply_beside_keys(counted_bytes, bytes)
             && self.engine.could_make_room(more_bytes, self.reserve_bytes())
         {
-            // Charging the reply shows whether that was enough.
+            // Charging the reply shows whether the eviction has freed enough.
             let _ = self.engine.make_room(more_bytes, now_ms);
             self.end_batch();
         }
@@ -436,8 +437,8 @@ impl Shared {
         share.max(RESERVE_BYTES_LEAST)
     }
 
-    /// Returns whether `bytes` more may be charged without evicting keys: within `beyond_bytes` above
-    /// `maxmemory`, or above the keys if those alone exceed it.
+    /// Returns whether `bytes` more may be charged without evicting keys: up to `beyond_bytes` above
+    /// `maxmemory`, or above the size of the keys if they alone exceed `maxmemory`.
     fn could_lend(&self, bytes: usize, beyond_bytes: usize) -> bool {
         let keys_bytes = self.engine.used_bytes().saturating_sub(self.buffers_bytes() as u64);
         let keys_beyond = usize::try_from(keys_bytes.saturating_sub(self.engine.bytes_max()));
@@ -449,8 +450,8 @@ impl Shared {
         !self.could_lend(0, self.reserve_bytes())
     }
 
-    /// Returns whether buffers of other clients, apart from `own_bytes`, are worth waiting for because they
-    /// may soon be free.
+    /// Returns whether a wait for other clients' buffers to be freed is worthwhile: all buffers except
+    /// `own_bytes` are large enough.
     pub(crate) fn may_have_room_soon(&self, own_bytes: usize) -> bool {
         self.buffers_bytes().saturating_sub(own_bytes) > OTHERS_BYTES
     }
@@ -536,8 +537,8 @@ impl Shared {
         self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
-    /// Closes the client with the largest buffers if those of all clients exceed `bytes_max`, a limit read a
-    /// moment ago. Buffers of clients that are closing are not counted.
+    /// Closes the client with the largest buffers if the buffers of all clients exceed `bytes_max`, the limit
+    /// as read shortly before. Buffers of clients that are closing are not counted.
     pub(crate) fn keep_buffers_to(&self, bytes_max: usize) {
         if self.buffered.staying_bytes() <= bytes_max {
             return;
@@ -553,8 +554,8 @@ impl Shared {
             return None;
         }
         let (largest, unsent_bytes) = self.clients.largest()?;
-        // Checked again: the excess may have been freed meanwhile. The limit is read last, because it may
-        // have been raised, and bytes counted since then may be within it.
+        // Check again, because the excess may have been freed meanwhile. Read the limit last: it may have
+        // been raised, and bytes counted since then may be within the new limit.
         let bytes = self.buffered.staying_bytes().saturating_sub(unsent_bytes);
         if bytes <= self.buffers_bytes_max() {
             return None;
@@ -646,7 +647,8 @@ impl Shared {
         if is_obeyed {
             self.times_obeyed.store(times, Relaxed);
         }
-        // Keys that stay move to other segments, so usage may rise for a while although keys were evicted.
+        // The remaining keys move to other segments, so usage may rise for a while although keys were
+        // evicted.
         !is_obeyed && self.engine.counts().evicted > evicted
     }
 
@@ -672,7 +674,8 @@ impl Shared {
         }
         let roomless_bytes = self.roomless_bytes.load(Relaxed) as u64;
         if roomless_bytes > 0 && self.engine.used_bytes() <= self.engine.bytes_max() + roomless_bytes {
-            // The excess belongs to requests that may be refused. Eviction for the other buffers stays due.
+            // The excess belongs to requests that may be refused. Keys are evicted for the other buffers
+            // later.
             return;
         }
         self.buffered.settle();
@@ -706,14 +709,14 @@ fn follow(known: &AtomicUsize, bytes: impl Fn() -> usize, account: impl Fn(usize
     }
 }
 
-/// Memory that replies may take beyond `maxmemory` if keys stay: this fraction of it, and at least the
-/// minimum below. Clients' state may take half of that.
+/// Memory that replies may take beyond `maxmemory` if no keys are evicted: this fraction of `maxmemory`, and
+/// at least the minimum below. Clients' state may take half of that memory.
 const RESERVE_SHARE: u64 = 16;
 const RESERVE_BYTES_LEAST: usize = 1 << 20;
 /// Other clients' buffers up to this total size aren't worth waiting for.
 const OTHERS_BYTES: usize = 256 << 10;
-/// Other clients' requests up to this fraction of half of the memory are ignored if one request takes more
-/// than that half.
+/// If one request takes more than half of the memory, other clients' requests up to this fraction of that
+/// half are ignored.
 const OTHER_REQUESTS_SHARE: u64 = 8;
 /// Memory for the slow log, as a fraction of `maxmemory`, with a minimum and a maximum.
 const SLOW_LOG_SHARE: u64 = 64;
@@ -722,10 +725,10 @@ const SLOW_LOG_BYTES_MAX: usize = 16 << 20;
 const HTTP_WARNED_EVERY_MS: u64 = 60_000;
 /// Tracked keys dropped in one tick after the limit was lowered. Each causes an invalidation message.
 const FORGOTTEN_AT_ONCE: usize = 10_000;
-/// Time limit for a command to evict for its reply.
+/// Maximum time for which a command evicts keys to make room for its reply.
 const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
-/// Growth of all buffers from which keys are evicted immediately. Smaller growth waits for the next tick or
-/// the next write.
+/// Growth of all buffers at which keys are evicted immediately. Smaller growth waits for the next tick or the
+/// next write.
 const MADE_UP_FROM: usize = 64 << 10;
 /// Time limit for a worker to evict in a tick.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);
@@ -757,7 +760,7 @@ mod tests {
         shared
     }
 
-    /// Both changes happen between two ticks, so no worker has seen the higher limit.
+    /// The limit is raised and lowered between two ticks, so no worker has seen the higher limit.
     #[test]
     fn a_limit_that_is_raised_and_lowered_again_is_followed() {
         let shared = full(Policy::AllKeysLru);

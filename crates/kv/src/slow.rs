@@ -125,7 +125,7 @@ impl Slow {
         u64::try_from(self.slower_us()).is_ok_and(|slower_us| took.as_micros() >= u128::from(slower_us))
     }
 
-    /// Adds an entry, and removes the oldest beyond `bytes_max`.
+    /// Adds an entry, and removes the oldest entries beyond `bytes_max`.
     pub(crate) fn log(&self, entry: Entry, bytes_max: usize) {
         let mut log = self.log.lock();
         let id = log.next_id;

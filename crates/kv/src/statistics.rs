@@ -1,10 +1,10 @@
 //! Statistics: commands and their times, hits, and errors.
 //!
 //! Each worker writes its own counters, and readers sum them, so workers never contend. Plain GET, SET and
-//! DEL are counted in the session and added once per batch. One run of them in [`RUNS_PER_SAMPLE`] is timed,
-//! and its time is divided equally among its commands. Among other quick commands, one call in
-//! [`CALLS_PER_SAMPLE`] is timed. Calls of all other commands are always timed. Samples are extrapolated to
-//! all calls.
+//! DEL are counted in the session and added once per batch. One run of these commands in [`RUNS_PER_SAMPLE`]
+//! is timed, and the time is divided equally among the commands of the run. Among other quick commands, one
+//! call in [`CALLS_PER_SAMPLE`] is timed. Calls of all other commands are always timed. Samples are
+//! extrapolated to all calls.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -3,9 +3,9 @@
 //!
 //! Such clients are untrusted. Their memory is limited in total and not part of `maxmemory`, so that no keys
 //! are evicted for them. If there are too many, the oldest client of the address with the most clients is
-//! closed. So they can't keep out admitted clients, and clients that don't share an address with a flood have
-//! time to authenticate. A closed client is removed immediately, so that a flood has a constant cost per
-//! client; until its worker has closed the socket, it counts as ending.
+//! closed. So unauthenticated clients can't keep out admitted ones, and clients that don't share an address
+//! with a flood have time to authenticate. A closed client is removed immediately, so that a flood has a
+//! constant cost per client; until its worker has closed the socket, it counts as ending.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -61,8 +61,8 @@ struct Line {
 
 /// Time of arrival, and number of the connection.
 type Place = (u64, u64);
-/// Number of clients from an address, and the oldest of them. The address with the greatest rank is the first
-/// to lose a client: the one with the most clients, or among equals the one with the oldest client.
+/// Number of clients from an address, and the oldest of them. The address with the greatest rank loses a
+/// client first: the address with the most clients, or among equals, the address with the oldest client.
 type Rank = (usize, Reverse<Place>, IpAddr);
 
 /// Limits of unauthenticated clients' requests.
@@ -118,7 +118,7 @@ impl Strangers {
         (0..too_many).filter_map(|_| line.take_one()).filter(|client| self.end(client)).count()
     }
 
-    /// Ends one client. Returns whether there was one.
+    /// Ends one client. Returns whether a client was ended.
     pub(crate) fn end_one(&self) -> bool {
         let mut line = self.clients.lock();
         while let Some(client) = line.take_one() {
@@ -142,7 +142,8 @@ impl Strangers {
         ended
     }
 
-    /// Ends the client with the largest buffers, if the total exceeds `bytes_max`. Returns whether it did.
+    /// Ends the client with the largest buffers, if the total exceeds `bytes_max`. Returns whether a client
+    /// was ended.
     pub(crate) fn end_largest(&self, bytes_max: usize) -> bool {
         let mut line = self.clients.lock();
         let clients = &line.clients;
@@ -152,8 +153,8 @@ impl Strangers {
         largest.is_some_and(|client| self.end(&client))
     }
 
-    /// Ends a client that was just removed from the list, and returns whether this was the first end. Called
-    /// with the list locked, so that the client is counted before its worker closes it.
+    /// Ends a client that was just removed from the list, and returns whether the client hadn't been ended
+    /// before. Called with the list locked, so that the client is counted before its worker closes it.
     fn end(&self, client: &Client) -> bool {
         self.count.fetch_sub(1, Relaxed);
         self.ending.fetch_add(1, Relaxed);

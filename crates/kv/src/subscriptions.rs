@@ -121,7 +121,7 @@ impl<R: Receiver> Subscriptions<R> {
         true
     }
 
-    /// Unsubscribes a client. Returns whether it was subscribed.
+    /// Unsubscribes a client. Returns whether the client was subscribed.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], receiver: u64, own: &mut Own) -> bool {
         let Some(name) = own.of_mut(kind).remove(name) else { return false };
         own.bytes -= name.len();

@@ -23,7 +23,7 @@ mod waker {
     use mio::{Registry, Token};
     use shuttle::sync::{Condvar, Mutex};
 
-    /// Like the system's waker: waking before a sleep makes the sleep return immediately.
+    /// Like the system's waker: a wake-up before a sleep makes the sleep return immediately.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Waker(Arc<(Mutex<bool>, Condvar)>);
 

@@ -45,9 +45,9 @@ pub(crate) enum OwnChanges {
 pub(crate) struct Tracker {
     pub(crate) mode: Mode,
     pub(crate) own_changes: OwnChanges,
-    /// The client that receives the messages instead.
+    /// The client that receives the messages instead of the tracking client.
     pub(crate) redirect: Option<u64>,
-    /// Whether the target of the redirect was gone when it should have been notified.
+    /// Whether the redirection target was gone when a message was due.
     pub(crate) is_broken: bool,
     pub(crate) prefixes: BTreeSet<Box<[u8]>>,
 }
@@ -78,7 +78,7 @@ pub(crate) enum TrackingError {
 }
 
 /// Changed keys with a prefix, and the clients to notify. Each key comes with the client that changed it, if
-/// only one did.
+/// it was a single client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) keys: Vec<(Arc<[u8]>, Option<u64>)>,
@@ -127,7 +127,7 @@ struct Broadcast {
 #[derive(Debug, Default)]
 struct Prefix {
     clients: BTreeSet<u64>,
-    /// Names are shared, because a key may have changed for several prefixes.
+    /// Names are shared, because a changed key may have several prefixes.
     changed: BTreeMap<Arc<[u8]>, Option<u64>>,
 }
 
@@ -167,7 +167,7 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// Starts tracking, for CLIENT TRACKING ON. `asked` excludes the prefixes.
+    /// Starts tracking, for CLIENT TRACKING ON. The requested prefixes are in `prefixes`, not in `asked`.
     pub(crate) fn start(
         &self,
         client: u64,
@@ -395,7 +395,8 @@ impl Tracking {
 }
 
 impl Part {
-    /// Removes any key but `kept`. Clients can't predict which, because removals move other keys.
+    /// Removes any key except `kept`. Clients can't predict which key, because removals change the positions
+    /// of other keys.
     fn give_up(&mut self, kept: Option<&[u8]>) -> Option<(Box<[u8]>, Vec<u64>)> {
         let length = self.clients.len();
         if length == 0 {
@@ -409,7 +410,7 @@ impl Part {
     }
 }
 
-/// A prime, so that every position gets its turn.
+/// Distance between the positions of dropped keys: a prime, so that every position is reached.
 const STEP: usize = 7919;
 
 impl Broadcast {

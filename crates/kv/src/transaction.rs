@@ -56,7 +56,7 @@ pub(crate) struct QueueOverLimit {
 }
 
 impl Queue {
-    /// Queues a command. Once the transaction is aborted, nothing is queued.
+    /// Queues a command, unless the transaction has been aborted.
     pub(crate) fn push(&mut self, arguments: &Arguments<'_>, bytes_max: usize) -> Result<(), QueueOverLimit> {
         if self.state == State::Aborted {
             return Ok(());
@@ -98,7 +98,7 @@ impl Queue {
         self.need.is_growing = true;
     }
 
-    /// The total need; zero writes means that no command needs memory.
+    /// The total need; if it has no writes, no command needs memory.
     pub(crate) fn need(&self) -> Need {
         self.need
     }

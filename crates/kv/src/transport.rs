@@ -40,7 +40,7 @@ impl Transport {
         }
     }
 
-    /// Like [`Read::read`]. Fewer bytes than `buffer` can hold mean that nothing more is available for now.
+    /// Like [`Read::read`]. If it reads fewer bytes than `buffer` can hold, no more are available for now.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             // This bypasses libc, whose blocking calls are cancellation points: each one costs two locked
@@ -82,7 +82,7 @@ impl Transport {
         }
     }
 
-    /// Returns whether the TLS handshake is still in progress, so that the client isn't known yet.
+    /// Returns whether the TLS handshake is still in progress, so that the client hasn't been identified.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,

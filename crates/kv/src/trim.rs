@@ -12,7 +12,7 @@ pub type Trim = fn(kept_bytes_max: u64) -> u64;
 /// which resident memory may exceed the limit. Until the next check, half as much again may be freed, and a
 /// worker's buffers take memory in addition.
 const KEPT_SHARE: u64 = 32;
-/// Minimum for small limits. The memory of an idle process varies by as much.
+/// Minimum for small limits. The memory of an idle process varies by this amount.
 const KEPT_BYTES_MIN: u64 = 2 << 20;
 /// Maximum for large limits, so that returning the memory doesn't block a worker for long.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -87,7 +87,8 @@ mod tests {
         5
     }
 
-    /// Sets values of 1 MiB with a check after each, and compares the allowances in MiB at the closer checks.
+    /// Sets values of 1 MiB with a check after each, and compares the allowances, in MiB, of the checks that
+    /// ask the allocator.
     #[track_caller]
     fn check(bytes_max: u64, keys: usize, values: usize, expected: &[u64]) {
         let engine = Engine::new(&Settings { bytes_max, policy: Policy::default(), seed: 1, threads: 1 });
@@ -106,7 +107,8 @@ mod tests {
     fn it_looks_when_it_could_be_too_much() {
         // Nothing is freed.
         check(96 * MIB, 40, 40, &[]);
-        // Each value frees two: half of the allowance, which is 3 MiB and the free memory.
+        // Every second overwritten value causes a check: 2 MiB are more than half of the 3 MiB that may be
+        // retained.
         check(96 * MIB, 1, 7, &[97, 97, 97]);
         check(96 * MIB, 2, 7, &[96, 96]);
         // The allowance grows with the limit, up to 32 MiB.

@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::place::{PART, beside, other_kind};
 use crate::server::{Sockets, prepare};
 
-/// A Unix socket. Any process with write permission on it can connect.
+/// A Unix socket. Any process with write permission on the socket file can connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixListen {
     pub path: PathBuf,

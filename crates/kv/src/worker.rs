@@ -25,8 +25,8 @@ use crate::transport::Transport;
 
 const EVENTS: usize = 1024;
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Sizes of the buffers when the buffers of all clients exceed half of their limit, so that each client takes
-/// little more memory.
+/// Sizes of the buffers while the buffers of all clients exceed half of their limit, so that each client uses
+/// little additional memory.
 const INPUT_BYTES_SCARCE: usize = 4 << 10;
 const OUTPUT_BYTES_SCARCE: usize = 1;
 /// Connections accepted per listener in one iteration, which takes about 0.3 ms. Established connections get
@@ -34,7 +34,7 @@ const OUTPUT_BYTES_SCARCE: usize = 1;
 const ACCEPTED_AT_ONCE: usize = 16;
 /// Unauthenticated clients that get a turn in one iteration. A TLS handshake takes about 1 ms.
 const STRANGERS_AT_ONCE: usize = 16;
-/// Interval at which to check whether ended connections are closed, while new ones wait for that.
+/// Interval of checks whether ended connections are closed, while new connections wait for that.
 const CROWD_STEP: Duration = Duration::from_millis(1);
 /// Maximum number of rounds of accepting when the server stops, so that it stops even if clients keep
 /// connecting. More than the queue of a listener needs.
@@ -145,7 +145,7 @@ impl Worker {
                 let _turn = shared.turn(self.number);
                 self.pass = Pass::default();
                 events.iter().for_each(|event| self.react(event, now_ms));
-                // The checks skip calls that rarely have anything to do.
+                // Check first, because these calls rarely have anything to do.
                 if !self.again.is_empty() {
                     self.go_on(now_ms);
                 }
@@ -325,7 +325,7 @@ impl Worker {
         self.shared.end_strangers_beyond(self.limits.strangers_max);
     }
 
-    /// Gives a connection its turn. Unauthenticated connections are queued for it.
+    /// Gives a connection its turn, or queues it if it is unauthenticated.
     fn turn(&mut self, number: usize, isolation: Isolation, now_ms: u64) {
         match self.connections.get_mut(number) {
             Some(connection) if connection.can_wait() && isolation == Isolation::Turn => {
@@ -337,7 +337,8 @@ impl Worker {
         }
     }
 
-    /// Gives unauthenticated connections a limited share of the time, so that others don't wait for them.
+    /// Gives unauthenticated connections a limited share of the time, so that other connections don't wait
+    /// for them.
     fn hear_strangers(&mut self, now_ms: u64) {
         let mut heard = 0;
         while heard < STRANGERS_AT_ONCE {

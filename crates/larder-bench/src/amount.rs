@@ -17,7 +17,7 @@ pub(crate) struct Amount {
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
 
-    /// Open loop: requests or commands per second, due at fixed times; latency counts from when one was due
+    /// Open loop: requests or commands per second, due at fixed times; latency counts from the time a request is due
     #[arg(long, value_name = "R", value_parser = number(0.001..=100_000_000.0))]
     rate: Option<f64>,
 

@@ -17,8 +17,8 @@ use super::outputs::OutputArguments;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
 ///
-/// Runs the `larder` in this program's directory, or the one on the path; the variable LARDER names another one. Exit status 0 if the
-/// result is as expected, 1 if it isn't.
+/// Runs the `larder` in this program's directory, or else the one on the PATH; the environment variable LARDER names another
+/// program. Exit status 0 if the result is as expected, 1 if it isn't.
 #[derive(Args, Debug)]
 #[command(after_help = format!("Experiments:\n{}", listed("  ")))]
 pub(crate) struct ExperimentArguments {
@@ -96,10 +96,10 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
     judge(&report)
 }
 
-/// A parser with the names of all experiments, which shell completions use too.
+/// Returns a parser that knows the names of all experiments; shell completions use them, too.
 fn experiment() -> impl TypedValueParser<Value = Experiment> {
     let names = PossibleValuesParser::new(Experiment::ALL.map(|experiment| experiment.name));
-    names.try_map(|name| Experiment::named(&name).context("a name of the list above"))
+    names.try_map(|name| Experiment::named(&name).context("a name in the list above"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -112,7 +112,7 @@ fn listed(indent: &str) -> String {
     Experiment::ALL.map(line).join("\n")
 }
 
-/// Fails if an expectation failed. The report names it.
+/// Returns an error if an expectation doesn't hold. The report lists the expectations.
 fn judge(report: &Report) -> anyhow::Result<()> {
     let failed = report.expectations.iter().filter(|expectation| !expectation.holds).count();
     ensure!(failed == 0, "{failed} of {} expectations did not hold", report.expectations.len());

@@ -28,7 +28,7 @@ impl OutputArguments {
     ///
     /// # Errors
     ///
-    /// Returns the errors of the load and of [`Self::write`], and one if a request failed.
+    /// Returns the errors of the load and of [`Self::write`], or an error if a request failed.
     pub(crate) fn of_load(
         &self,
         title: &str,
@@ -78,7 +78,7 @@ impl OutputArguments {
         if let Some(path) = &self.html {
             write_file(path, report::html(report).as_bytes())?;
         }
-        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures cover the time until then");
+        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures cover only the time before the interrupt");
         Ok(())
     }
 }

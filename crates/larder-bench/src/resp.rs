@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
 
 fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
     let server = Server::start(&arguments.server, || Ok(load.address))?;
-    // The preparation must not be part of the server's cost.
+    // Prepare before the measurement begins, so that the server's cost excludes the preparation.
     bench::resp::prepare(load).context("can't start the load")?;
     let style = if arguments.quiet { Style::Quiet } else { Style::Shown };
     let mut problem = None;

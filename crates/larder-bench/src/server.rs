@@ -25,7 +25,7 @@ pub(super) struct ServerArguments {
     server_core: Option<usize>,
 }
 
-/// The server, if this program has started it. Stopped on drop.
+/// The server under load. If this program has started it, dropping this value stops it.
 pub(super) struct Server {
     _process: Option<ServerProcess>,
     probe: Option<ServerProbe>,

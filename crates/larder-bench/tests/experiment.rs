@@ -29,8 +29,8 @@ fn coalescing_runs_judges_and_leaves_its_files() {
 /// Serialises the experiments, each of which runs several servers.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a short experiment, and returns the names of its runs. All expectations must hold, except those that contain one of these
-/// words: they depend on time, and need a longer run on a calm machine.
+/// Runs a short experiment, and returns the names of its runs. All expectations must hold, except those that contain a text in
+/// `but`: they depend on time, and need a longer run on an idle machine.
 fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = experiment(&[arguments, &["--quiet", "--json", "-"]].concat());

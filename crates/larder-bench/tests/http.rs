@@ -69,7 +69,7 @@ fn a_comparison_says_how_many_rounds_there_were() {
     let told = report(&format!("http://{address}/a --compare http://{address}/b -d 100ms --rounds 3"));
     for run in 0..2 {
         let load = told["runs"][run]["load"].as_str().unwrap_or_default();
-        assert_eq!(load, "3 rounds by turns, each of 1 connection, closed loop, 0.1 s", "{told}");
+        assert_eq!(load, "3 alternating rounds, each of 1 connection, closed loop, 0.1 s", "{told}");
     }
 }
 
@@ -142,7 +142,7 @@ fn what_a_server_spends_is_told() {
     assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
 }
 
-/// Otherwise, the CPU time would belong to the other process.
+/// Otherwise, the measured CPU time would be that of a process without load.
 #[test]
 fn a_server_is_not_started_where_another_one_listens() {
     let other = ScriptedOrigin::fixed("", "another");

@@ -24,7 +24,7 @@ mod with_jemalloc {
     /// Returns unused memory to the system if more than `kept_bytes_max` bytes of it are kept. Returns the number of
     /// returned bytes.
     fn trim(kept_bytes_max: u64) -> u64 {
-        // One call at a time: a second one would read the decay time that the first has set to 0 and restore that.
+        // One call at a time: a second call would read the decay time of 0 that the first one has set, and restore that value.
         static TURN: Mutex<()> = Mutex::new(());
         let Ok(_turn) = TURN.try_lock() else { return 0 };
         let kept = kept_bytes().unwrap_or_default();

@@ -53,7 +53,7 @@ pub(crate) fn run(
 }
 
 async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) -> anyhow::Result<()> {
-    // Before the listeners open: a signal during the start must not kill the process half-way.
+    // Handle signals before the listeners open: a signal during the start must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
     let (mut succession, orders) =
         Succession::new(inherited.owner()).context("the program can't be found for upgrades")?;
@@ -64,7 +64,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
     doctor::raise_open_files();
-    // Everything that can fail comes before the first accept: an error after it would reset the connections of clients.
+    // Do everything that can fail before the first accept: a later error would reset the connections of clients.
     let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;
     let admin = bind_admin(&running.settings, &mut inherited).await?;
     doctor::ensure_open_files()?;
@@ -78,7 +78,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let mut stop_admin = Some(stop_admin);
     let shutdown = async move {
-        // A message and the end of the channel mean the same: the admin API has stopped.
+        // A message and a dropped sender mean the same: the admin API must stop.
         let _ = admin_stopped.await;
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
@@ -91,7 +91,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
 
     let served = Served { planes: &planes, admin: admin.as_ref() };
     let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
-    // From here on upgrade orders are refused, including those that wait.
+    // From here on, upgrade orders are refused, including pending ones.
     drop(succession);
     if asker == Asker::Successor {
         // The new process serves the admin API from here on.
@@ -256,11 +256,11 @@ impl Served<'_> {
     }
 }
 
-/// Tells the predecessor that this process has taken over.
+/// Notifies the predecessor that this process has taken over.
 fn relieve(predecessor: Predecessor, process: &Process) {
     match predecessor.relieve() {
         Ok(()) => process.has_relieved_predecessor(),
-        Err(error) => tracing::warn!(%error, "the process that started this one no longer waits for it"),
+        Err(error) => tracing::warn!(%error, "the previous process no longer waits for this one"),
     }
 }
 
@@ -283,7 +283,7 @@ async fn wait_for_stop(
                 asker = signals.stopped() => return asker,
             },
             Event::Upgrade if order.is_none() && !process.begin_upgrade() => {
-                tracing::warn!("upgrade refused: another one is under way");
+                tracing::warn!("upgrade refused: another upgrade is in progress");
             }
             Event::Upgrade => tokio::select! {
                 outcome = served.hand_over(succession) => {

@@ -67,24 +67,24 @@ pub(crate) fn parse() -> Cli {
 
 /// Returns the definition of all commands and options, with their variables.
 pub(crate) fn definition() -> clap::Command {
-    // The mock origin parses IP addresses only; host names are resolved as for the gateway.
+    // The mock origin parses IP addresses only, so host names are resolved here, as for the gateway.
     let listen = |argument: clap::Arg| argument.value_parser(parse_listen_address);
     let origin = |command: clap::Command| command.mut_arg("listen", listen).mut_arg("tls_listen", listen);
     command_line::with_variables(Cli::command().mut_subcommand("origin", origin))
 }
 
-/// Exits like the parser for a missing argument. Used for options that the default file would have set.
+/// Exits with the parser's error for a missing argument, for a setting that the default file would have provided.
 pub(crate) fn lacking(command: &str, what: &str) -> ! {
     let mut definition = definition();
     definition.build();
-    let command = definition.find_subcommand_mut(command).expect("it is the one that was parsed");
+    let command = definition.find_subcommand_mut(command).expect("the command was parsed");
     let file = default_file::path("larder.toml");
     let message = format!("expected {what}: the default file {} doesn't exist", file.display());
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
-/// Refuses options of other programs. For `--all`, the parser would suggest `--all-tags`, which narrows a selection
-/// instead of purging the whole cache.
+/// Refuses options of other programs, and names the options to use instead. For `--all`, the parser would suggest `--all-tags`, which
+/// narrows a selection instead of purging the whole cache.
 fn refuse_other_words(command: &clap::Command) {
     let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
     let Some((name, rest)) = words.split_first() else { return };
@@ -122,7 +122,7 @@ const OTHER_WORDS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Long-running commands, and those that check settings for them: a variable without effect would be noticed late.
+/// Long-running commands, and the command that checks their settings: here, a variable without effect would be noticed late.
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 
 /// Returns a line for each variable that looks like a misspelt option: similar to one, or with the name of a command in
@@ -257,7 +257,7 @@ Exit status:
 #[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
 #[command(after_help = PURGE_STATUSES)]
 pub(crate) struct PurgeArguments {
-    /// URLs to purge, as they are after `rewrite` rules; `-` reads more from standard input, one per line
+    /// URLs to purge, in the form that `rewrite` rules produce; `-` reads more from standard input, one per line
     #[arg(conflicts_with_all = ["selection", "everything"])]
     pub(crate) url: Vec<String>,
 

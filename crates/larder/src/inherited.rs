@@ -16,7 +16,7 @@ use crate::upgrade::Predecessor;
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     sockets: Vec<(SocketAddr, TcpListener)>,
-    /// Owner of the inherited sockets; `None` if there are none.
+    /// Owner of the inherited sockets; `None` if no sockets are inherited.
     owner: Option<SocketOwner>,
     /// Previous process that handed over the sockets, if it was a Larder process.
     predecessor: Option<Predecessor>,
@@ -54,7 +54,8 @@ impl Inherited {
         self.owner.unwrap_or(SocketOwner::Process)
     }
 
-    /// Claims the sockets bound to an address. There are several if their owner spreads connections over them.
+    /// Claims the sockets bound to an address. An address has several sockets if their owner spreads connections over
+    /// them.
     pub(crate) fn at(&mut self, address: SocketAddr) -> Vec<TcpListener> {
         self.sockets.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
     }
@@ -63,7 +64,7 @@ impl Inherited {
     ///
     /// # Errors
     ///
-    /// Returns an error if there are several: clients of the others would wait without end.
+    /// Returns an error if the address has several sockets: clients of the unused ones would wait forever.
     pub(crate) fn only_one_at(&mut self, address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
         let mut sockets = self.at(address);
         ensure!(
@@ -74,8 +75,8 @@ impl Inherited {
         Ok(sockets.pop())
     }
 
-    /// Closes the unclaimed sockets and returns the predecessor, which may now stop. Their addresses refuse clients
-    /// once the opener closes them too.
+    /// Closes the unclaimed sockets and returns the predecessor, which may now stop. The addresses refuse clients once
+    /// the process that opened the sockets closes them too.
     pub(crate) fn close_rest(self) -> Option<Predecessor> {
         for (address, _) in self.sockets {
             tracing::warn!(%address, "closed an inherited socket: no listener in the configuration has its address");

@@ -94,7 +94,7 @@ impl KvArguments {
         Overrides {
             program: Program::Kv,
             environment: match self.environment {
-                // The names of these variables are common, and other programs set them too.
+                // These variables are read only on request: their names are common, and other programs set them too.
                 Some(Predecessor::PoorMansCache) => Environment::read(|name| std::env::var_os(name)),
                 None => Environment::default(),
             },
@@ -123,7 +123,7 @@ pub(crate) struct KvControl {
 }
 
 impl KvControl {
-    /// Applies the settings that can change at run time. The check of the configuration has reset the others.
+    /// Applies the settings that can change at run time. The check of the configuration has already reverted the other settings.
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
         self.engine.set_policy(settings.policy);
@@ -157,7 +157,7 @@ impl KvControl {
     }
 }
 
-/// Starts the workers. `inherited` has the inherited sockets of each address.
+/// Starts the workers. `inherited` contains the inherited sockets of each address.
 pub(crate) fn start(
     settings: &KvSettings,
     import: Option<&Path>,

@@ -51,7 +51,7 @@ pub(crate) struct Signals {
 }
 
 /// Ignores the signals for reload, reopen and upgrade during the start, instead of ending the process. Signals that
-/// stop the process still do. Must be called inside a runtime.
+/// stop the process still stop it. Must be called inside a runtime.
 ///
 /// # Errors
 ///
@@ -71,8 +71,8 @@ impl Signals {
     ///
     /// Returns an error if the system refuses a handler.
     pub(crate) fn listen() -> io::Result<Self> {
-        // A write beyond the file size limit then returns an error instead of killing the process. The handler stays
-        // installed after its receiver is dropped.
+        // With this handler, a write beyond the file size limit returns an error instead of killing the process. The
+        // handler stays installed after its receiver is dropped.
         drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
@@ -103,9 +103,9 @@ impl Signals {
         }
     }
 
-    /// Resolves when the operator insists on the stop that `asker` began: with a second signal, later than
-    /// [`SAME_REQUEST`] after the first. If a client or successor began the stop, it takes two signals of the
-    /// operator.
+    /// Resolves when the operator repeats the stop signal, so that the process must exit at once. A repeated signal
+    /// counts if it arrives later than [`SAME_REQUEST`] after the first. If a client or successor began the stop, the
+    /// operator has to send two signals.
     pub(crate) async fn insisted(&mut self, asker: Asker) {
         let mut stop = StopSignals::after(asker, Instant::now());
         loop {
@@ -142,14 +142,14 @@ struct StopSignals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     First,
-    /// Belongs to the first request.
+    /// The signal belongs to the first request.
     Again,
     /// The operator insists on an immediate stop.
     Insists,
 }
 
 impl StopSignals {
-    /// Begins at `now` with the stop that `asker` requested.
+    /// Starts the count at `now`, with the stop that `asker` requested.
     fn after(asker: Asker, now: Instant) -> Self {
         Self { first: (asker == Asker::Operator).then_some(now) }
     }

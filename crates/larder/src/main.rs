@@ -39,8 +39,7 @@ use config::{Input, Overrides};
 use inherited::Inherited;
 use terminal::output::{self, failed, finished};
 
-/// The allocator, which returns freed memory to the system soon. Its settings, with figures, are in
-/// `.cargo/config.toml`.
+/// The allocator. Its settings are in `.cargo/config.toml`: it returns freed memory to the system soon.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -87,14 +86,14 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
 ///
 /// Returns the error, in one line, that was written to standard error.
 fn serve(file: Option<&Path>, overrides: &Overrides) -> Result<(), String> {
-    // The runtime has no threads until it gets work.
+    // The runtime starts no threads until it gets work.
     let runtime = lifecycle::runtime().and_then(|runtime| {
         runtime.block_on(async { lifecycle::ignore_early() })?;
         Ok(runtime)
     });
     let runtime = runtime.context("signals can't be handled").map_err(|error| told(&error))?;
     let inherited = Inherited::take().map_err(|error| told(&error))?;
-    // A process that takes over must not wait for the writer of a pipe.
+    // A process that takes over must not wait for input from a pipe.
     let of_file = if inherited.has_predecessor() { Input::of_file } else { Input::given };
     let checked = config::check(file.map(of_file), overrides);
     problems::to_stderr(&checked);

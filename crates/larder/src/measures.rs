@@ -45,8 +45,8 @@ pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     }));
 }
 
-/// The last reported times of commands. They are estimated from samples and could decrease a little, which
-/// Prometheus would take for a counter reset: it would count all time since the start again.
+/// The last reported times of commands. Times are estimated from samples and could decrease a little.
+/// Prometheus would take a decrease for a counter reset, and count all time since the start again.
 #[derive(Default)]
 struct Spent(Mutex<HashMap<&'static str, Told>>);
 
@@ -57,7 +57,7 @@ struct Told {
 }
 
 impl Spent {
-    /// Returns the total time of a command, which falls only after its calls were reset.
+    /// Returns the total time of a command. It decreases only after the call counter was reset.
     fn total_us(&self, command: &CommandMeasures) -> u64 {
         let mut all = self.0.lock();
         let told = all.entry(command.name).or_default();

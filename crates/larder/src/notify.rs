@@ -29,7 +29,7 @@ pub(crate) enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
 
-/// The manager reads at once. If it doesn't, the process must not wait for it.
+/// The manager normally reads at once; the process must not wait longer for a manager that doesn't.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Manager {
@@ -66,7 +66,7 @@ fn message(state: State) -> String {
             "READY=1\nSTATUS=serving clients; the new configuration was refused (see the log); the previous one stays in force"
                 .to_owned()
         }
-        // The manager uses the time to distinguish this reload from earlier ones.
+        // The time lets the manager distinguish this reload from earlier ones.
         State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration", monotonic_us()),
         State::Succeeded(process) => format!("MAINPID={process}\nREADY=1\nSTATUS=serving clients"),
         State::Stopping => "STOPPING=1\nSTATUS=stopping: requests in flight may finish".to_owned(),

@@ -98,7 +98,7 @@ enum Answering {
 }
 
 fn answering(arguments: &AdminArguments) -> anyhow::Result<Option<Answering>> {
-    // An unreadable token file is reported first, whichever server answers.
+    // An unreadable token file is reported first, before any server is contacted.
     arguments.token_file.as_deref().map(bearer).transpose()?;
     let stranger = AdminArguments { admin: arguments.admin, token_file: None };
     let (_, answer) = call(&stranger, Request::get("/"), Bytes::new())?;
@@ -251,7 +251,7 @@ async fn read(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes
     Ok((status, body.to_bytes()))
 }
 
-/// A refusal by the API. It may accept the next request.
+/// A request that the API refused. Later requests may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(String);
@@ -274,7 +274,7 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
 
 const KV_HAS_NONE: &str = "`larder kv` has one only with `--admin` or `[admin]`";
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Large enough for the metrics of a thousand sites, or the problems of a large file.
+/// The metrics of a thousand sites, or the problems of a large file, fit into this size.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ struct Scrapes {
     bytes: u64,
     /// Total time.
     time: Duration,
-    /// Times of the last scrapes.
+    /// Durations of the last scrapes.
     times: VecDeque<Duration>,
 }
 
-/// Number of scrapes that quantiles are computed from.
+/// Number of latest scrapes from which quantiles are computed.
 const TIMES_MAX: usize = 128;
 
 /// Appends the metrics to every scrape.

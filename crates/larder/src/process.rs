@@ -67,7 +67,7 @@ pub(crate) struct Process {
     /// Time until which a predecessor may still answer new requests.
     alone_from: OnceLock<Instant>,
     manager: Manager,
-    /// Outside of `running`, because a stop must not wait for that lock.
+    /// This field is outside of `running`, because a stop must not wait for the lock on `running`.
     drain_delay: Duration,
 }
 
@@ -113,8 +113,8 @@ impl Process {
         self.readiness.store(encode(readiness), Ordering::Release);
     }
 
-    /// Drains the process. First, `/ready` fails. Unless a successor already accepts connections, load balancers then
-    /// have time to notice and to send no more requests. Finally, the process stops accepting.
+    /// Drains the process. First, `/ready` fails. Unless a successor already accepts connections, the process then
+    /// gives load balancers time to notice. Finally, it stops accepting connections.
     pub(crate) async fn drain(&self, asker: Asker) {
         self.set_readiness(Readiness::Draining);
         if asker == Asker::Successor {
@@ -132,9 +132,10 @@ impl Process {
         }
     }
 
-    /// Notes that the predecessor has stopped accepting. For a moment it still answers requests on open connections.
+    /// Notes that the predecessor has stopped accepting. The predecessor still answers requests on open connections
+    /// for a moment.
     pub(crate) fn has_relieved_predecessor(&self) {
-        // Set once: a process has one predecessor.
+        // The time is set only once, because a process has one predecessor.
         let _ = self.alone_from.set(Instant::now() + PREDECESSOR_LIMIT);
         // This process counts the upgrade: the predecessor is about to exit, and its metrics are no longer scraped.
         self.telemetry.background().upgrade("took-over");
@@ -205,14 +206,14 @@ impl Process {
     }
 
     fn apply(&self, settings: Settings, running: &mut Running) -> Result<(), gateway::StartError> {
-        // The check has reset and reported the settings that can't change.
+        // The check has already reverted and reported the settings that can't change.
         if let (Some(gateway), Some(config)) = (&self.controls.gateway, &settings.gateway) {
             gateway.reload(config.clone()).inspect_err(|error| tracing::error!("{error}"))?;
         }
         if let (Some(kv), Some(settings)) = (&self.controls.kv, &settings.kv) {
             kv.apply(settings);
         }
-        // Neither failure undoes the new configuration: the previous log level or log stays in use.
+        // A failure below doesn't undo the new configuration: the previous log level or log file stays in use.
         if let Err(error) = self.levels.change(&settings.log.levels()) {
             tracing::error!(%error, "log levels stay as they were");
         }
@@ -224,7 +225,7 @@ impl Process {
     /// Reopens the access log on a blocking thread, because opening a file may block.
     pub(crate) async fn reopen_in_background(&self) {
         let Some(process) = self.this.upgrade() else { return };
-        // A failure is logged where it is found, and a panic has been reported.
+        // Failures and panics have already been logged.
         let reopen = tokio::task::spawn_blocking(move || process.reopen_access_log());
         if let Ok(Some(Reopened::NoFile)) = reopen.await {
             tracing::info!("no access log to reopen: `log.access` names no file");
@@ -301,7 +302,7 @@ impl admin::Control for Process {
                 return refused("an upgrade is under way");
             }
             let (order, outcome) = oneshot::channel();
-            // An order that is still queued at the end of the process is dropped.
+            // If the order can't be queued, it is dropped, and the outcome is an error.
             drop(self.succession.try_send(order));
             outcome.await.unwrap_or_else(|_| refused(PROCESS_ENDS))
         })
@@ -310,7 +311,7 @@ impl admin::Control for Process {
 
 const PROCESS_ENDS: &str = "the process ends";
 
-/// Leaves the stored responses to the successor. Requests may still arrive on open connections.
+/// Leaves the stored responses to the successor, after a delay for requests on open connections.
 fn leave_to_successor(gateway: GatewayControl) {
     gateway.drain_for_successor();
     drop(tokio::spawn(async move {
@@ -323,8 +324,9 @@ fn leave_to_successor(gateway: GatewayControl) {
 /// open, so that few requests arrive later.
 const REUSE_LIMIT: Duration = Duration::from_millis(750);
 
-/// Time after which a predecessor reuses no stored responses. Purges sent to this process don't reach it, so they
-/// aren't complete before then. Longer than [`REUSE_LIMIT`] by the delay of timers on a busy machine.
+/// Time after which a predecessor reuses no stored responses. Purges sent to this process don't reach the predecessor,
+/// so they are incomplete until then. The limit is longer than [`REUSE_LIMIT`], because timers are late on a busy
+/// machine.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(1);
 
 const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];

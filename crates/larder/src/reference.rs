@@ -73,8 +73,8 @@ const CACHE_STATUS_PREFACE: &str = "# Cache-Status
 Generated from the codes in `crates/caching` and `crates/message`; do not edit.
 
 A response carries a `Cache-Status` line (RFC 9211) that shows what this cache did. Only responses to requests with an unreadable or
-oversized head (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)). Neither has
-a 431 over HTTP/2 for a header section far above the limit: the connection answers it before there is a request.
+oversized head (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)). A 431 over
+HTTP/2 for a header section far above the limit has no `Cache-Status` either: the connection answers it before there is a request.
 
 ```text
 cache-status: larder; hit; ttl=42
@@ -82,13 +82,13 @@ cache-status: larder; fwd=uri-miss; fwd-status=200; stored; ttl=59
 cache-status: larder; fwd=stale; fwd-status=304; stored; ttl=59
 ```
 
-Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds them. The name is `server_name` of the configuration. `fwd-status` is on every response
+Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds them. The first word of the value is `server_name` of the configuration. `fwd-status` is on every response
 for which the origin answered. `ttl` counts the whole seconds until the response is stale, and is negative
 once it is: right after `max-age=60` it is 59, and `stored; ttl=-1` is a response with a validator (`ETag`) and no lifetime, which is validated before
 each use. `stored` means that the response is stored, or will be once its body has arrived. The field is sent before the
 body, so a response that breaks off afterwards has `stored` but isn't stored as a whole; its client sees that it broke off. In the same way, a body
 without `Content-Length` that turns out to be too large while it arrives (`object-too-large`), and one for which other bodies in progress leave no memory
-(`memory-full`), may have `stored`; `larder_not_stored_total` counts it.
+(`memory-full`), may have `stored`; `larder_not_stored_total` counts both.
 `collapsed` means that the request shared the forward of another one. `detail` is one of the codes below;
 they are stable, and the label `reason` of `larder_not_stored_total` uses them too.
 ";
@@ -96,14 +96,14 @@ they are stable, and the label `reason` of `larder_not_stored_total` uses them t
 const MALFORMED_PREFACE: &str = "
 ## `detail`: what is wrong with the request
 
-In the label `reason` of `larder_client_errors_total` and in the access log: the responses to these requests have no `Cache-Status`.
+These codes appear in the label `reason` of `larder_client_errors_total` and in the access log. Responses to these requests have no `Cache-Status`.
 
 | code | meaning |
 |---|---|
 ";
 
 const CLIENT_ERRORS: &str = "
-The label has these values too. If no status is named, the client gets no response:
+The label `reason` also has the values below. If no status is named, the client gets no response:
 
 | code | meaning |
 |---|---|

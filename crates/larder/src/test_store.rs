@@ -1,5 +1,5 @@
-//! A simulated remote tier for tests, in this process, below a memory tier that keeps nothing or, with `memory=kept`,
-//! everything.
+//! A simulated remote tier for tests, inside this process. The memory tier in front of it keeps nothing or, with
+//! `memory=kept`, everything.
 
 use std::env;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ struct Asked {
     memory_use: MemoryUse,
     /// The tier is unreachable while this file exists.
     dead_while: Option<PathBuf>,
-    /// Pause after too many failures.
+    /// Pause in milliseconds after too many failures.
     reset_ms: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);
     let (name, verification) = ("test".to_owned(), DoubleLimits::default().verification);
-    // As long as the deadline, so that a busy machine fails no test.
+    // As long as the deadline, so that tests don't fail on a busy machine.
     let leases = LeaseLimits { time: Duration::from_secs(30), wait_max: Duration::from_secs(30) };
     Ok(Some(StartTier {
         backing: Arc::new(backing),
@@ -62,7 +62,7 @@ async fn die_while(file: PathBuf, double: Double, otherwise: Behaviour) {
 fn asked(text: &str) -> anyhow::Result<Asked> {
     let mut asked = Asked {
         behaviour: Behaviour::default(),
-        // Long enough that a busy machine fails no test.
+        // Long enough that tests don't fail on a busy machine.
         deadline: Duration::from_secs(10),
         memory_use: MemoryUse::Forgotten,
         dead_while: None,

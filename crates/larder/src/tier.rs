@@ -9,7 +9,7 @@ use store::remote::Remote;
 
 use crate::config::{RemoteTier, StoreTier};
 
-/// Connects to the server of each store. Servers may still be unreachable. Must be called inside the background
+/// Connects to the server of each store. Unreachable servers are not an error. Call it inside the background
 /// runtime.
 ///
 /// # Errors
@@ -37,7 +37,7 @@ fn connect(tier: &RemoteTier) -> StartTier {
     }
 }
 
-/// Returns the host name and process id: several instances may run on one machine.
+/// Returns the host name and process id, because several instances may run on one machine.
 pub(crate) fn of_machine() -> String {
     let uname = rustix::system::uname();
     format!("{}:{}", uname.nodename().to_string_lossy(), std::process::id())

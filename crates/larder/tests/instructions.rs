@@ -1,10 +1,11 @@
 //! The cost of a request in instructions and allocations, compared with the committed figures in `instructions.toml` and,
 //! for the kv server, `instructions_kv.toml`: `make instructions`.
 //!
-//! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in its own process,
-//! which first handles all requests of all cases a few times, then those of its case many times. The cost of a process
-//! without a case is subtracted, and the rest divided by the number of requests, so start, end and first requests don't
-//! count. One connection runs in lockstep, so that a request is always one wake-up, one read and one write.
+//! Times differ from machine to machine and from run to run; instructions hardly do. Each case runs in its own process.
+//! The process first handles the requests of all cases a few times, and then the requests of its own case many times. The
+//! cost of a process without a case is subtracted, and the difference divided by the number of requests, so start, end
+//! and first requests don't count. Requests run in lockstep on one connection, so that each of them takes exactly one
+//! wake-up, one read and one write.
 
 mod callgrind;
 mod counted_commands;
@@ -19,14 +20,14 @@ use self::callgrind::http2::Http2;
 use self::callgrind::{Counts, Sites};
 use self::figures::Figure;
 
-/// The measured build. The binary built with this test has the checks of debug builds.
+/// The measured build. The binary that is built with this test can't be used, because it has the checks of debug builds.
 static LARDER: LazyLock<String> =
     LazyLock::new(|| env::var("LARDER").expect("scripts/instructions names a binary of profile fast"));
-/// After so many requests, buffers have reached their sizes, and caches are filled.
+/// After this number of requests, buffers have reached their final sizes, and caches are filled.
 const FIRST_REQUESTS: u64 = 64;
 const COUNTED_REQUESTS: u64 = 16_384;
-/// A start with many sites takes so many instructions that the difference between two starts would distort the cost of
-/// fewer requests.
+/// A start with many sites takes many instructions. With fewer requests, the difference between two starts would distort
+/// the result.
 const COUNTED_REQUESTS_OF_SITES: u64 = 8 * COUNTED_REQUESTS;
 
 /// A request that is sent repeatedly.
@@ -58,7 +59,7 @@ const CASES: [(&str, Ask); 6] = [
     ("miss", one("/unstored", "", 200)),
 ];
 
-/// The same hit if each site has its own host: with one site, and with many.
+/// The same hit in configurations whose sites have a host each: one site, and many sites.
 const HIT_OF_ONE: (&str, Sites) = ("hit-1-host", Sites::Named(1));
 const HIT_OF_MANY: (&str, Sites) = ("hit-10000-hosts", Sites::Named(10_000));
 /// Largest extra cost of a hit with many sites.
@@ -70,7 +71,7 @@ fn requests_cost_what_is_committed() {
     let url = origin.url();
     let nothing = counts_of(&url, Sites::AnyHost, None);
     let mut figures = figures::of_all(&CASES, |ask| figure(&url, Sites::AnyHost, nothing, ask));
-    // One at a time: a start with many sites takes seconds under callgrind.
+    // These cases run one at a time, because a start with many sites takes seconds under callgrind.
     for (case, sites) in [HIT_OF_ONE, HIT_OF_MANY] {
         let nothing = counts_of(&url, sites, None);
         figures.insert(case.to_owned(), figure(&url, sites, nothing, HIT));
@@ -84,7 +85,7 @@ fn requests_cost_what_is_committed() {
 fn origin() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
         if exchange.request.target() == "/unstored" {
-            // In one piece, so that one read gets all of it.
+            // The response is sent in one piece, so that the gateway gets it with one read.
             let fields = "Content-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: 69";
             exchange.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{}", "a".repeat(69)));
             return;
@@ -94,7 +95,7 @@ fn origin() -> ScriptedOrigin {
             "Cache-Control: max-age=86400\r\nContent-Type: text/html\r\nETag: \"1\"\r\n\
              Last-Modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n{vary}"
         );
-        // A small body, because copying many bytes is one instruction on some processors, and thousands on others.
+        // The body is small, because copying many bytes is one instruction on some processors, and thousands on others.
         exchange.respond("200 OK", &fields, "a".repeat(69));
     })
 }
@@ -110,7 +111,7 @@ const fn counted_requests(sites: Sites) -> u64 {
     }
 }
 
-/// Measures a whole process that handles the first requests, and then those of one case.
+/// Measures a whole process that handles the first requests, and then the requests of one case.
 fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
     let larder = callgrind::start(&LARDER, origin, sites);
     let mut connections: Vec<Connection> =

@@ -26,13 +26,13 @@ fn ten_thousand_clients_at_the_memory_limit_lose_no_reply() {
     crowd::run(10_000, Duration::from_secs(600), 256);
 }
 
-/// Ten minutes of random traffic for responses of four times the store's limit.
+/// Sends random traffic for ten minutes; all responses together are four times as large as the store's limit.
 #[test]
 fn memory_stays_within_its_limit_for_ten_minutes() {
     pressure::run(Duration::from_secs(600), 64 << 20);
 }
 
-/// The same for the Redis-compatible server, which uses its limit fully and doesn't exceed it.
+/// Does the same with the Redis-compatible server, which must use its limit fully but not exceed it.
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);
@@ -53,7 +53,7 @@ fn the_largest_value_fits_into_the_default_memory() {
         assert!(testkit::converse(kv.address(), get.as_bytes(), usize::MAX) == bulk, "{name} differs");
     }
     let peak = kv.service.peak_bytes() >> 20;
-    // The limit, plus a tenth of it, plus 64 MiB for everything else.
+    // The process may use the limit, plus a tenth of it, plus 64 MiB.
     assert!(peak <= 1024 + 103 + 64, "{peak} MiB");
     eprintln!("at most {peak} MiB");
 }

@@ -13,7 +13,7 @@ use crate::head::{OwnedRequest, RequestHead, Trust};
 pub struct TrustedProxies {
     /// Networks of the proxies.
     pub networks: Vec<IpNet>,
-    /// Maximum number of hops that are read and forwarded; at least 1.
+    /// Maximum number of hops that Larder reads and forwards; at least 1.
     pub hops_max: usize,
 }
 
@@ -68,8 +68,8 @@ pub fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
-/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or one that can't be parsed: the
-/// source may then be any client of the proxy.
+/// Returns the source of a request, for counting requests by client. `None` if a trusted proxy names no address, or one that can't
+/// be parsed: the request may then come from any client of the proxy.
 #[inline]
 pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
@@ -100,7 +100,7 @@ fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpA
 }
 
 /// The client is named, but can't be determined: it is `unknown`, a name or an unfinished quotation, or is more hops away than the
-/// limit.
+/// limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClient;
 
@@ -111,10 +111,10 @@ pub struct UnknownClient;
 #[derive(Debug)]
 pub struct Route<'a> {
     pub hops: Hops<'a>,
-    /// Number of the nearest hops that trusted proxies wrote.
+    /// Number of hops that trusted proxies wrote, counted from the nearest.
     believed: usize,
     pub client: Result<Option<IpAddr>, UnknownClient>,
-    /// Whether the client is in elements beyond the limit, which are not read and so not trusted.
+    /// Whether the client is named beyond the limit on hops, where elements are neither read nor trusted.
     pub is_cut_off: bool,
 }
 
@@ -168,7 +168,7 @@ mod tests {
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
         check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", Some("2001:db8::1"));
-        // A client's unfinished quotation hides nothing after it.
+        // An unfinished quotation by a client doesn't hide the elements after it.
         check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
         check("forwarded", "for=192.0.2.1, for=evil, for=10.0.0.2", None);
         check("forwarded", "for=192.0.2.1;x=\"a;for=6.6.6.6\"", Some("192.0.2.1"));

@@ -14,9 +14,9 @@ pub fn now() -> Timestamp {
     Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Returns the correction of a response's time of arrival, for comparison with the origin's `Date`. `ahead_ms` is the lead of
-/// the store's clock. If the local clock is ahead, responses look older than they are; the store's clock shows by how much. The
-/// correction is 0 if it would make responses older, or if the clocks are so far apart that the store's may be wrong.
+/// Returns the correction, in milliseconds, of a response's arrival time before it is compared with the origin's `Date`.
+/// `ahead_ms` is the lead of the store's clock over the local clock. If the local clock is fast, responses look older than they
+/// are. The correction is 0 if it would make responses older, or if the clocks are so far apart that the store's may be wrong.
 pub fn corrected_by_ms(ahead_ms: i64) -> i64 {
     if (-CORRECTION_MAX_MS..0).contains(&ahead_ms) { ahead_ms } else { 0 }
 }

@@ -1,6 +1,6 @@
 //! Decisions recorded during an exchange, for `larder explain`.
 //!
-//! Each step adds its decision to the record that the request carries. Without a record, as in clients' requests, each step costs one
+//! Each step adds its decision to the record that the request carries. Requests of clients have no record; each step then costs one
 //! comparison.
 
 use std::sync::Arc;
@@ -27,13 +27,13 @@ impl Record {
         }
     }
 
-    /// Takes the decisions, in order.
+    /// Takes the decisions out of the record, in order.
     #[inline]
     pub fn take(&self) -> Vec<Finding> {
         std::mem::take(&mut *self.findings.lock())
     }
 
-    /// Announces a forward, which may add decisions until the guard is dropped.
+    /// Announces a forward. The forward may add decisions until the returned guard is dropped.
     #[inline]
     pub fn open(self: &Arc<Self>) -> OpenRecord {
         self.open.fetch_add(1, Ordering::AcqRel);

@@ -30,12 +30,12 @@ pub struct Fields<'a> {
     spans: &'a [LineSpan],
 }
 
-/// Lengths of a line's name and value. Kept lines also record whether a 304 repeats them, so that this is decided only once. A span has
-/// only four bytes, because each line of each stored response has one.
+/// Lengths of a line's name and value. Lines in [`KeptFields`] also record whether a 304 repeats them, so that this is decided only
+/// once. A span has only four bytes, because each line of each stored response has one.
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
-/// Marks a span whose lengths didn't fit. The name then ends at the first colon and the value at the first CR, which they can't contain.
+/// Marks a span whose lengths don't fit into four bytes. The name then ends at the first colon, and the value at the first CR.
 const IS_UNMEASURED: u32 = 1 << 30;
 const NAME_SHIFT: u32 = 24;
 const NAME_BYTES_MAX: usize = 0x3f;
@@ -232,7 +232,7 @@ impl From<PackedFields> for KeptFields {
     #[inline]
     fn from(packed: PackedFields) -> Self {
         let wire_bytes = packed.wire.len();
-        // The exact size, since the spare capacity of a grown list would stay allocated.
+        // The buffer gets its exact size, because the spare capacity of a grown list would stay allocated.
         let mut bytes = Vec::with_capacity(wire_bytes + size_of_val(&packed.spans[..]));
         bytes.extend_from_slice(&packed.wire);
         for (span, (name, _)) in packed.spans.iter().zip(packed.lines()) {
@@ -340,7 +340,7 @@ impl Part {
     }
 }
 
-/// Iterator over the positions of lines. Skipping a line costs an addition.
+/// Iterator over the positions of lines. Skipping a line costs only an addition.
 #[derive(Clone)]
 struct Parts<'a> {
     wire: &'a [u8],

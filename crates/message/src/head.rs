@@ -123,13 +123,14 @@ pub struct RequestHead<'a> {
     pub method: &'a str,
     pub scheme: Scheme,
     pub authority: &'a str,
-    /// Starts with `/`, or is `*` (OPTIONS only).
+    /// Path and query. The path starts with `/`; for OPTIONS, it may be `*`.
     pub path_and_query: &'a str,
     pub version: Version,
     pub fields: &'a [FieldLine<'a>],
     /// Whether `Connection` names any field.
     pub nominations: Nominations,
-    /// Fields prepared for the origin, after the site's transformations.
+    /// Fields to send to the origin, after the site's transformations; `None` if they are not
+    /// prepared.
     pub sent: Option<&'a [FieldLine<'a>]>,
     /// Field lines that are part of the cache key.
     pub keyed: &'a [u8],

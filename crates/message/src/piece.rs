@@ -2,7 +2,7 @@
 
 use store::Slice;
 
-/// Maximum size of a piece of a body.
+/// Maximum sizes of a piece: in memory, and in a file.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceMax {
     in_place_bytes: usize,
@@ -10,10 +10,10 @@ pub struct PieceMax {
 }
 
 impl PieceMax {
-    /// For a stream that can send files. Limits the work of a connection before it yields.
+    /// Limit for a stream that can send files. It bounds the work of a connection before it yields.
     pub const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For a stream that can't send files: contents are copied, and the copy isn't counted in the store's budget. Equals the
-    /// size of a TLS record.
+    /// Limit for a stream that can't send files. It has to copy file contents, and the copy isn't counted in the store's
+    /// budget. So a piece is at most as large as a TLS record.
     pub const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
     #[inline]

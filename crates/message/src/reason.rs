@@ -25,7 +25,7 @@ reason_codes! {
         RefreshAhead = "refresh-ahead", "RFC 9111 section 4.2", "Fresh, and a validation runs in the background, because the lifetime ends soon (`refresh_ahead_percent`).";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs in the background.";
         SharedStore = "shared-store", "RFC 9211 section 2.8", "The stored response came from the store that instances share (`store.remote`), and is now in memory too.";
-        DefaultResponse = "default-response", "", "The origin failed, and no stored response may be used: the rule's `default_response`.";
+        DefaultResponse = "default-response", "", "The origin failed without a usable stored response: `default_response` of the rule answers.";
         StaleIfError = "stale-if-error", "RFC 5861 section 4", "Stale, because the origin answered with an error.";
     }
 }

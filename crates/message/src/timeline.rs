@@ -14,7 +14,7 @@ use telemetry::trace::{
 };
 use tokio::time::Instant;
 
-/// Request field that requests `Server-Timing`. It isn't forwarded.
+/// Request field by which a client requests `Server-Timing`. It isn't forwarded.
 pub const ASKING_FIELD: &str = "larder-timing";
 pub const PARENT_FIELD: &str = "traceparent";
 pub const STATE_FIELD: &str = "tracestate";

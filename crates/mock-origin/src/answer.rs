@@ -176,7 +176,7 @@ impl Answer {
     }
 }
 
-/// The form in which a content names the values of the nominated fields that it was made for.
+/// Form of the note in the content that names the request's values of the nominated fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoteStyle {
     JsonMember,
@@ -225,7 +225,7 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns the field value of a time.
+/// Returns the time as a field value.
 pub(crate) fn date_value(time: SystemTime) -> HeaderValue {
     HeaderValue::from_str(&httpdate::fmt_http_date(time)).expect("an HTTP-date has visible characters only")
 }

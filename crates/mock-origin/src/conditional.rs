@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
     Unsatisfiable,
 }
 
-/// Whether a request may select a part.
+/// Whether `Range` is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranges {
     Served,
@@ -126,7 +126,7 @@ fn single_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some((position(first)?, position(last)?))
 }
 
-/// Parses a position. It may be absent, but must otherwise be a number.
+/// Parses a position in a range: a number, or nothing.
 fn position(digits: &str) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);

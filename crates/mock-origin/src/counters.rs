@@ -23,7 +23,7 @@ struct Urls {
 type AnswerLabels = (&'static str, &'static str, u16);
 
 impl Counters {
-    /// Counts one request for `url`, whatever its method and answer.
+    /// Counts one request for `url`, regardless of its method and answer.
     pub(crate) fn count_request(&self, url: &str) {
         let mut urls = self.urls.lock();
         if let Some(requests) = urls.requests.get_mut(url) {

@@ -242,7 +242,8 @@ impl Accept {
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr) {
-        // Small chunks must not wait for each other; if the option is refused, that only costs time.
+        // Small chunks must not wait for each other. A refusal of the option is harmless: it only
+        // costs time.
         let _ = stream.set_nodelay(true);
         let state = Arc::clone(&self.state);
         let watcher = self.connections.watcher();

@@ -8,11 +8,11 @@
 //! use option_table::{Kind::*, section};
 //!
 //! section! {
-//!     /// How long things take.
+//!     /// Time limits.
 //!     TIMES = "times";
 //!     /// Longest wait.
 //!     ///
-//!     /// Nobody waits for longer.
+//!     /// After this time, the request fails.
 //!     wait = Duration(1..=1000).default("1s"),
 //! }
 //! let [wait] = TIMES.rows else { unreachable!() };
@@ -44,7 +44,7 @@ pub struct Opt {
     pub kind: Kind,
     pub preset: Preset,
     pub reload: Reload,
-    /// Whether the quantity isn't a limit, but chooses how something is done.
+    /// Whether the key is left out of the page of limits, because its number or size selects a behaviour.
     pub is_no_limit: bool,
     /// Documentation: two paragraphs, in lines.
     pub doc: &'static [&'static str],
@@ -109,7 +109,7 @@ pub enum Reload {
     Yes,
     /// No: the running value stays until the next start, with a warning.
     No,
-    /// Each key of the tables inside decides for itself; adding and removing tables needs a restart.
+    /// It depends on the keys of the tables inside. Adding or removing a table needs a restart.
     Inside,
 }
 

@@ -1,14 +1,14 @@
-//! Limits on concurrent exchanges with an origin, and the bounded queues in front of them. All are shared by all workers.
+//! Limits on concurrent exchanges with an origin, and the bounded queues in front of them. All workers share them.
 //!
 //! | line | members |
 //! |---|---|
-//! | places | exchanges in which the next step is the origin's |
+//! | places | requests in flight: the origin has to act next |
 //! | uploads | exchanges whose request content arrives at the pace of a client |
 //! | deliveries | exchanges whose response content leaves at the pace of a client |
 //! | tunnels | connections after a 101 response |
 //!
-//! An exchange enters by a place or an upload, and moves to the deliveries if its client does not keep up, so that slow clients
-//! occupy no places that requests to the origin need.
+//! An exchange starts in `places` or `uploads`, and moves to `deliveries` if its client does not keep up. So slow clients don't
+//! occupy permits that requests to the origin need.
 //!
 //! Each line has a lock, and so does each [`Permit`]; neither lock is held while the other is acquired.
 
@@ -35,14 +35,14 @@ pub(super) struct Admission {
     config: AdmissionConfig,
 }
 
-/// The line by which a request enters.
+/// The line that a request joins first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entrance {
     /// The whole request has arrived.
     Permit,
     /// The rest of the content has not arrived from the client.
     Upload,
-    /// The whole request has arrived, and requests an upgrade.
+    /// The whole request has arrived, and it requests an upgrade.
     Tunnel,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Entrance {
 pub(super) struct Permit {
     held: Mutex<Held>,
     deliveries: Arc<Gate>,
-    /// Held for a request that may become a tunnel.
+    /// A second entry, for a request that may become a tunnel.
     tunnel: Mutex<Option<Held>>,
 }
 
@@ -136,7 +136,7 @@ impl Admission {
         };
         let held = match gate.enter(client) {
             Some(held) => held,
-            // On the heap, so that the future stays small: most exchanges find a place.
+            // On the heap, so that the future stays small: most exchanges don't have to wait.
             None => {
                 let _queueing = measure(timeline, Stage::Queue);
                 Box::pin(self.queue(gate, client, total_at)).await?
@@ -162,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// Resolves when a waiting request needs a place of this client.
+    /// Resolves when a queued request needs a permit that this client holds.
     pub(super) async fn permit_wanted(&self, client: Option<Client>) {
         loop {
             let wanted = self.places.wanted.notified();
@@ -175,7 +175,7 @@ impl Admission {
         }
     }
 
-    /// Wakes the next holder that may give up its place, if a request is still waiting.
+    /// Wakes the next holder that may give up its permit, if a request is still queued.
     pub(super) fn pass_on(&self, client: Option<Client>) {
         if self.places.line.lock().wants_from(client) {
             self.places.wanted.notify_one();
@@ -184,13 +184,13 @@ impl Admission {
 }
 
 impl Permit {
-    /// Takes the tunnel entry, which replaces the place of the exchange.
+    /// Takes the tunnel entry, which replaces the entry of the exchange.
     pub(super) fn take_tunnel(&self) -> Option<Held> {
         self.tunnel.lock().take()
     }
 
-    /// Moves the exchange to the deliveries, because its client does not keep up. Returns whether it may continue at that pace;
-    /// otherwise it occupies a place that others need.
+    /// Moves the exchange to the deliveries, because its client does not keep up. Returns whether it may continue at that pace.
+    /// If not, it still occupies a permit that others need.
     pub(super) fn wait_for_client(&self) -> Pacing {
         let mut held = self.held.lock();
         if Arc::ptr_eq(&held.gate, &self.deliveries) {
@@ -208,7 +208,7 @@ impl Permit {
 /// Whether a response may be sent at the pace of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// The exchange is among the deliveries.
+    /// The exchange counts as a delivery.
     Allowed,
     /// The deliveries are full, or the client has used up its share of them.
     Exceeded,
@@ -232,9 +232,9 @@ impl Gate {
         called.into_iter().for_each(|(client, call)| self.call(client, call));
     }
 
-    /// Gives a place that the line already counts to the request that waited for it.
+    /// Hands a permit that the line already counts to the request that waited for it.
     fn call(self: &Arc<Self>, client: Option<Client>, call: oneshot::Sender<Held>) {
-        // If the receiver has just been dropped, the place is dropped too, which releases it.
+        // If the receiver has just been dropped, the permit is dropped too, which releases it.
         drop(call.send(self.held(client)));
     }
 
@@ -252,7 +252,7 @@ impl Gate {
         let (call, called) = oneshot::channel();
         let queued = {
             let mut line = self.line.lock();
-            // A place may have become free meanwhile.
+            // A permit may have become free meanwhile.
             match line.enter(client) {
                 Ok(()) => Err(call),
                 Err(_) => Ok(line.queue(client, call)),
@@ -272,7 +272,7 @@ impl Gate {
         Ok(Ticket { gate: Arc::clone(self), client, number, called, _gauged: gauged })
     }
 
-    /// Returns the error for a client that can't enter.
+    /// Returns the error for a client that gets no permit.
     fn refusal(&self, client: Option<Client>) -> OriginError {
         match (self.line.lock().obstacle(client), self.limit) {
             (Some(Obstacle::ClientShare), _) => OriginError::ClientShare,

@@ -25,7 +25,7 @@ pub(super) enum Presence {
     Out,
 }
 
-/// A server that may be picked.
+/// A server that may be picked for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Index among the servers of the group.
@@ -236,7 +236,7 @@ mod tests {
         check(Balance::LeastRequests, &[2, 1], &[3, 2], &[0]);
         check(Balance::LeastRequests, &[2, 1], &[4, 2], &[0, 1]);
         check(Balance::LeastRequests, &[1, 0], &[9, 0], &[0]);
-        // The busiest of all loses against every other.
+        // The busiest server loses against every other one.
         check(Balance::PowerOfTwo, &[1, 1, 1], &[2, 1, 0], &[1, 2]);
         check(Balance::PowerOfTwo, &[1, 1], &[1, 0], &[1]);
         check(Balance::PowerOfTwo, &[1], &[5], &[0]);

@@ -35,7 +35,7 @@ pub struct OriginBody {
     failed: Option<OriginError>,
 }
 
-/// Source of the rest of a body.
+/// Source of the bytes of a body that have not been read yet.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -61,7 +61,7 @@ pub(super) struct Http1Body {
 pub(super) struct Http2Body {
     pub(super) receive: RecvStream,
     pub(super) slot: StreamSlot,
-    /// Stops sending the request body when the exchange is dropped.
+    /// Task that sends the request body; aborted when the exchange is dropped.
     pub(super) _upload: Option<JoinSet<()>>,
 }
 
@@ -71,13 +71,13 @@ pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
     pub(super) permit: Option<Arc<Permit>>,
-    /// `None` for a health check, which doesn't count.
+    /// `None` for a health check, which isn't counted as a request.
     pub(super) working: Option<Working>,
     pub(super) watch: Option<Watch>,
 }
 
 impl Exchange {
-    /// Ends the exchange, and returns the entry of its tunnel.
+    /// Ends the exchange, and returns its entry among the tunnels.
     pub(super) fn into_tunnel(self) -> Option<(Held, Option<Working>)> {
         Some((self.permit?.take_tunnel()?, self.working))
     }
@@ -131,7 +131,7 @@ impl OriginBody {
         }
     }
 
-    /// Returns a body that is only announced: its content is delivered by other means.
+    /// Returns a body that has a length but no content; the caller delivers the content by other means.
     #[cfg(any(test, feature = "test-double"))]
     pub fn announced(bytes: u64) -> Self {
         Self { framing: ResponseFraming::Length(bytes), ..Self::empty() }
@@ -146,7 +146,8 @@ impl OriginBody {
         body
     }
 
-    /// Makes a body of any other length an error, regardless of its framing. Call this before the body is read.
+    /// Requires a body of exactly `bytes` bytes, regardless of its framing. Any other length is an error. Call this before the
+    /// body is read.
     pub fn expect(&mut self, bytes: u64) {
         self.expected_bytes = Some(bytes);
         if self.is_over() && bytes > 0 {
@@ -209,8 +210,8 @@ impl OriginBody {
         permit.map_or(Pacing::Allowed, |permit| permit.wait_for_client())
     }
 
-    /// Waits until a piece has been passed on, but no longer than the time limit of the whole exchange; if that is reached,
-    /// [`Self::frame`] then returns a time-out.
+    /// Waits until a piece has been passed on, but no longer than the time limit of the whole exchange. After that limit,
+    /// [`Self::frame`] returns a time-out.
     pub async fn pass_on<T>(&self, passing: impl Future<Output = T>) -> Option<T> {
         match self.exchange.as_ref().and_then(|exchange| exchange.limits.total_at) {
             Some(total_at) => timeout_at(total_at, passing).await.ok(),
@@ -306,8 +307,8 @@ impl OriginBody {
     }
 }
 
-/// Classifies the end of a body for its server. A body that is too large says more about its URL than about the server. A body
-/// that is too slow may too, but a hanging server must not pass as healthy.
+/// Classifies the failure of a body, to judge its server. A body that is too large is the fault of its URL rather than of the
+/// server. A slow body may be too, but a hanging server must not pass as healthy.
 fn ending(error: &OriginError) -> Ending {
     match error {
         OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,
@@ -326,7 +327,7 @@ impl Source {
     }
 }
 
-/// Next step with the received bytes.
+/// Next step for the received bytes.
 enum Step {
     Piece(BodyFrame),
     NeedMore,
@@ -377,7 +378,7 @@ impl Http2Body {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, OriginError>>> {
         while let Some(data) = ready!(self.receive.poll_data(cx)) {
             let Ok(data) = data else { return Poll::Ready(Some(Err(OriginError::BodyTruncated))) };
-            // Fails only if the stream has ended, which the next poll reports.
+            // This fails only if the stream has ended, which the next poll reports.
             let _ = self.receive.flow_control().release_capacity(data.len());
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(BodyFrame::Data(data))));

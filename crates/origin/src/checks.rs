@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-/// Numbers of consecutive checks that change the state of a server.
+/// Numbers of consecutive results that change the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thresholds {
     pub(super) unhealthy_after: u32,
@@ -16,7 +16,7 @@ pub(super) enum Checked {
     Healthy {
         /// Failed checks since the last passed one.
         failed: u32,
-        /// Time at which it became healthy again, if it was unhealthy before.
+        /// Time at which the server became healthy again; `None` if it was never unhealthy.
         since: Option<Instant>,
     },
     Unhealthy {

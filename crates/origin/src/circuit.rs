@@ -18,7 +18,7 @@ use crate::settings::BreakerConfig;
 pub struct Circuit {
     config: BreakerConfig,
     begun: Instant,
-    /// Maps clients to places in the breaker with a secret key, so that no client can choose to share a place.
+    /// Hashes clients to slots of the breaker with a secret key, so that no client can deliberately collide with another one.
     hasher: RandomState,
     /// Shared with earlier configurations, whose exchanges may still be running.
     breaker: Arc<Mutex<Breaker>>,
@@ -34,7 +34,8 @@ impl Circuit {
         Self { config, begun: Instant::now(), hasher: RandomState::new(), breaker }
     }
 
-    /// Returns the breaker with the rules of another configuration, which apply once that is [in force](Self::take_effect).
+    /// Returns the breaker with the rules of another configuration. They apply once that configuration is [in
+    /// force](Self::take_effect).
     pub(super) fn under(&self, config: &BreakerConfig) -> Self {
         let (hasher, breaker) = (self.hasher.clone(), Arc::clone(&self.breaker));
         Self { config: config.clone(), begun: self.begun, hasher, breaker }
@@ -69,7 +70,7 @@ impl Circuit {
 
     /// Requests permission to send a request; if it is refused, the origin counts as failed. An upload is admitted separately:
     /// its client determines how long it takes, and it must not delay the discovery that the origin has recovered. All clients
-    /// without an address count as one, because any of them may have caused a failure itself.
+    /// without an address count as one client, because a single one may have caused all of their failures.
     pub(super) fn admit(&self, entrance: Entrance, client: Option<Client>) -> Result<Permit, OriginError> {
         let caller = Caller::Known(self.hasher.hash_one(client));
         let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
@@ -85,8 +86,8 @@ impl Circuit {
         })
     }
 
-    /// Records how a request ended, retries included. Failures while the request waited for its client are ignored. Returns how
-    /// long the breaker stays open, if this report opened it.
+    /// Records how a request ended, retries included. A failure is ignored if the request was waiting for its client. If this
+    /// report opened the breaker, returns how long it stays open.
     pub(super) fn report(
         &self,
         permit: Permit,
@@ -116,8 +117,8 @@ fn open_error(retry_ms: u64) -> OriginError {
     OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
 }
 
-/// Classifies the end of a request; `None` for a fault of the client, a limit of the gateway, or a response that says more about
-/// its URL than about the server.
+/// Classifies the end of a request; `None` for a fault of the client, a limit of the gateway, or a response that is the fault of
+/// its URL rather than of the server.
 fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Option<Outcome> {
     match answered {
         Ok(status) if config.statuses.contains(status) => Some(Outcome::Failure),

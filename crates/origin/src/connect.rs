@@ -62,7 +62,7 @@ pub(super) enum Negotiated {
     Http2,
 }
 
-/// A byte stream, and the address that a name resolved to.
+/// A byte stream, and its remote address if that came from a host name.
 pub(super) struct Opened {
     pub(super) stream: Stream,
     pub(super) address: Option<IpAddr>,
@@ -158,8 +158,8 @@ impl Connector {
         family && self.local_address.is_none_or(|local| local.is_ipv4() == address.is_ipv4())
     }
 
-    /// Tries the addresses in order, the next one when the last has failed or is slow. The first connection wins, and the other
-    /// attempts are dropped.
+    /// Tries the addresses in order. The next attempt begins when the previous one has failed or is slow. The first connection
+    /// wins, and the other attempts are dropped.
     async fn first_connected(&self, addresses: Vec<IpAddr>, port: u16) -> Result<TcpStream, OriginError> {
         let mut attempts = JoinSet::new();
         let mut failure = io::ErrorKind::AddrNotAvailable;

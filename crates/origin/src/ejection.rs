@@ -1,8 +1,8 @@
 //! Ejection of servers by the outcome of their requests: a state machine without a clock or tasks.
 //!
 //! A server with a number of failures in a row is ejected. It returns automatically, and its share of the requests grows
-//! gradually. Each further ejection is twice as long, up to a limit. The length is reset when a request succeeds after the
-//! server has stayed in for as long as it was out.
+//! gradually. Each further ejection is twice as long, up to a limit. The length is reset by the first success after the server
+//! has been back for as long as it was ejected.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub(super) struct Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     In {
-        /// Failures in a row.
+        /// Consecutive failures.
         failures: u32,
-        /// Time at which it returned, if it was out.
+        /// Time at which the server returned; `None` if it was never ejected.
         since: Option<Instant>,
     },
     Out {
@@ -33,7 +33,7 @@ enum Phase {
     },
 }
 
-/// The conclusion about a server from the end of a request.
+/// The conclusion about a server that follows from the outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Success,
@@ -51,10 +51,10 @@ pub(super) enum Leave {
 }
 
 impl Verdict {
-    /// Judges a failed attempt; `attempt` counts the servers tried so far. There is no conclusion in four cases: a kept
-    /// connection closes during a request, because servers close idle connections at any time; a stream is refused, which is an
-    /// answer; earlier attempts used up the time; or the answer is invalid and the request content is no longer available,
-    /// because the client may have caused the answer.
+    /// Judges a failed attempt; `attempt` counts the servers tried so far. Four kinds of failures allow no conclusion. A kept
+    /// connection closed during the request: servers close idle connections at any time. A stream was refused, which is an
+    /// answer. Earlier attempts used up the time. The answer is invalid and the request content is no longer available: the
+    /// client may have caused the answer.
     pub(super) fn of(failed: &Failed, attempt: usize) -> Self {
         match (failed.cause, failed.kept) {
             (Cause::Closed, Kept::Yes) | (Cause::Refused | Cause::Other, _) => Self::Silent,
@@ -86,8 +86,8 @@ impl Standing {
         }
     }
 
-    /// Records how a request ended. Returns the length of the ejection, if this ejects the server. Requests that end while a
-    /// server is out began before, and don't count.
+    /// Records how a request ended. Returns the length of the ejection, if this ejects the server. Requests that end during an
+    /// ejection began before it, and don't count.
     pub(super) fn note(
         &mut self,
         verdict: Verdict,
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Name of a case, its events with their times from zero, and the time of the last event.
+    /// Name of a case, its events with their times in seconds, and the time at which the state is compared.
     type Story = (&'static str, &'static [(u64, Verdict)], u64);
 
     use Verdict::{Failure, Silent, Success};

@@ -25,7 +25,7 @@ use super::stats::{Counters, Work};
 use super::timing::Limits;
 use crate::settings::{EndpointConfig, OriginAddress, OriginConfig};
 
-/// A server with its connections. Its users keep it alive, even across reloads.
+/// A server with its connections. It lives as long as anything uses it, even across reloads.
 pub(super) struct Endpoint {
     config: EndpointConfig,
     /// URL of the server.
@@ -35,13 +35,13 @@ pub(super) struct Endpoint {
     usual_offer: Offer,
     connector: Connector,
     pub(super) pool: Arc<Pool>,
-    /// Whether ALPN last chose HTTP/1: then each request of a burst opens its own connection.
+    /// Whether ALPN last chose HTTP/1. If so, each request of a burst opens its own connection.
     chose_http1: AtomicBool,
     memory: Option<Arc<Budget>>,
     counters: Arc<Counters>,
 }
 
-/// State of a server that survives a reload which changes only the connections to it.
+/// State of a server that a reload keeps even if it changes the settings of its connections.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) work: Arc<Work>,
@@ -52,7 +52,7 @@ pub(super) struct Known {
 
 /// A task that checks a server; aborted on drop.
 pub(super) struct Checker {
-    /// Configuration of the origin to which the checks belong.
+    /// Configuration of the origin that defines the checks.
     pub(super) config: Arc<OriginConfig>,
     pub(super) task: AbortHandle,
 }
@@ -66,7 +66,7 @@ impl Drop for Checker {
 /// Connections that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligible {
-    /// Kept connections first, as of this time.
+    /// Any connection, kept ones first, as of this time.
     Any(Instant),
     /// Only connections opened since the first attempt began: a kept connection turned out to be dead, so others may be too.
     OpenedSince(Instant),
@@ -75,7 +75,7 @@ pub(super) enum Eligible {
 /// Exchanges that may use a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Users {
-    /// Only the exchange for which it is opened.
+    /// Only the exchange that opens it.
     One,
     /// Other exchanges too, concurrently or later.
     Many,
@@ -109,7 +109,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether its connections can be used with this configuration.
+    /// Returns whether the connections of this endpoint can be used with this configuration.
     pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
         self.config == *config
     }
@@ -176,9 +176,9 @@ impl Endpoint {
         }
     }
 
-    /// Turns the failure of an upgrade that needs a different protocol from other requests into [`OriginError::UpgradeFailed`]:
-    /// servers that speak only HTTP/2 end the connection, each in its own way. Such a failure says nothing about their health,
-    /// and clients choose whether to request an upgrade.
+    /// Converts the error into [`OriginError::UpgradeFailed`] if an upgrade failed that needs a different protocol from other
+    /// requests. Servers that speak only HTTP/2 end the connection, each in its own way. Such a failure doesn't show that the
+    /// server is unhealthy, and any client can cause it.
     pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
         let is_unusual = head.request.upgrade.is_some() && self.usual_offer != Offer::Http1;
         match error {
@@ -196,7 +196,7 @@ impl Endpoint {
             Eligible::Any(now) => (None, now),
             Eligible::OpenedSince(since) => (Some(since), Instant::now()),
         };
-        // On each use, because a name must be looked up again even if its connections are never idle.
+        // The name is resolved on each use, because it must be looked up again even if its connections are never idle.
         let Connector { name, resolver, .. } = &self.connector;
         let lead = name.as_deref().map_or(Lead::Anywhere, |name| resolver.lead(name, now));
         let shared = match offer {

@@ -65,7 +65,7 @@ pub enum OriginError {
     /// Too many requests wait for this origin.
     #[error("too many requests wait for the origin")]
     QueueFull,
-    /// No place among the requests in flight became free in time.
+    /// No permit for a request in flight became free in time.
     #[error("waited too long for the origin")]
     QueueTimeout,
     /// The client has used up its share of the origin.
@@ -196,14 +196,14 @@ impl OriginError {
     }
 
     /// Returns whether no answer arrived or could be requested, so that the cache counts as disconnected from the origin. A
-    /// full queue leaves no forward path either, and a stale response spares an overloaded origin one more waiting request.
+    /// full queue counts too: nothing can be requested, and a stale response spares an overloaded origin one more request.
     //= RFC 9111 section 2: disconnected
     #[must_use]
     pub fn is_disconnection(&self) -> bool {
         self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
     }
 
-    /// Returns whether no connection could be made: the request was not sent, so it is not to blame.
+    /// Returns whether no connection could be made. The request was then not sent, so it didn't cause the failure.
     #[must_use]
     pub fn is_without_connection(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Users of a limited resource, and the queue for it: a state machine without a clock or tasks.
+//! Permits for a limited resource, and the queue for them: a state machine without a clock or tasks.
 //!
 //! No client uses more than its share of the resource or of the queue. Waiters are served in the order of arrival, but a waiter
 //! whose client already has its share is skipped.
@@ -12,21 +12,21 @@ use message::client::Client;
 pub(super) struct Rules {
     pub(super) places_max: usize,
     pub(super) queue_max: usize,
-    /// Maximum share of one client in both, in percent; at least one.
+    /// Maximum share of one client in permits and queue, in percent; it always allows one.
     pub(super) client_share_percent: usize,
 }
 
-/// Places and queue entries of one client.
+/// Permits and queue entries of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
     used: usize,
     waiting: usize,
 }
 
-/// Places and queue entries of all clients that have any.
+/// Permits and queue entries of all clients that have any.
 type ClientShares = HashMap<Client, Part>;
 
-/// A limited number of places with a queue of `W`.
+/// A limited number of permits, with a queue of waiters `W`.
 #[derive(Debug)]
 pub(super) struct FairQueue<W> {
     rules: Rules,
@@ -47,7 +47,7 @@ struct Waiting<W> {
 /// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// All places are taken.
+    /// All permits are in use, or the queue is full.
     Full,
     /// The client has used up its share.
     ClientShare,
@@ -64,7 +64,7 @@ impl<W> FairQueue<W> {
         Self { rules, used: 0, clients: ClientShares::default(), waiting: VecDeque::new(), next_number: 0 }
     }
 
-    /// Takes a place. The share doesn't limit requests without a client.
+    /// Takes a permit. The share doesn't limit requests without a client.
     pub(super) fn enter(&mut self, client: Option<Client>) -> Result<(), Obstacle> {
         self.obstacle(client).map_or(Ok(()), Err)?;
         self.used += 1;
@@ -87,21 +87,21 @@ impl<W> FairQueue<W> {
         Ok(number)
     }
 
-    /// Releases a place, and returns the waiter that gets it, if any.
+    /// Releases a permit, and returns the waiter that gets it, if any.
     pub(super) fn leave(&mut self, client: Option<Client>) -> Option<(Option<Client>, W)> {
         self.used -= 1;
         self.change(client, |part| part.used -= 1);
         self.call_next()
     }
 
-    /// Changes the rules. Members stay and count, even above a new limit. Returns the waiters that get places under the new
-    /// rules.
+    /// Changes the rules. Permits in use stay valid and count, even above a new limit. Returns the waiters that get permits
+    /// under the new rules.
     pub(super) fn change_rules(&mut self, rules: Rules) -> Vec<(Option<Client>, W)> {
         self.rules = rules;
         std::iter::from_fn(|| self.call_next()).collect()
     }
 
-    /// Gives a place to the first waiter that may have one.
+    /// Gives a permit to the first waiter that may have one.
     fn call_next(&mut self) -> Option<(Option<Client>, W)> {
         let next = self.waiting.iter().position(|waiting| self.obstacle(waiting.client).is_none())?;
         let Waiting { client, waiter, .. } = self.waiting.remove(next)?;
@@ -118,13 +118,13 @@ impl<W> FairQueue<W> {
         Some(waiter)
     }
 
-    /// Returns whether a waiter needs a place that this client holds.
+    /// Returns whether a waiter needs a permit that this client holds.
     pub(super) fn wants_from(&self, client: Option<Client>) -> bool {
         let is_full = self.used >= self.rules.places_max;
         !self.waiting.is_empty() && (is_full || client.is_some() && self.part(client).waiting > 0)
     }
 
-    /// Returns the obstacle to one more place for this client.
+    /// Returns the reason why this client can't get one more permit, if any.
     pub(super) fn obstacle(&self, client: Option<Client>) -> Option<Obstacle> {
         if self.used >= self.rules.places_max {
             return Some(Obstacle::Full);
@@ -160,7 +160,7 @@ mod tests {
         (number > 0).then(|| Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
     }
 
-    /// Places, share in percent, clients in order of entry, and the result of each.
+    /// Number of permits, share in percent, clients in order of entry, and the result for each.
     type Case<'a> = (usize, usize, &'a [u8], &'a [Option<Obstacle>]);
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         Leave(usize),
         /// The waiter at this position of the list gives up.
         GiveUp(usize),
-        /// The number of places changes to this.
+        /// The number of permits changes to this.
         Limit(usize),
     }
 

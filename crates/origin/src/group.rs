@@ -29,7 +29,7 @@ use super::timing::{Awaited, HeadWait, Interim, Limits};
 use super::{http1_exchange, http2_exchange};
 use crate::settings::{OriginConfig, OriginTimeouts};
 
-/// An origin with its policy and its limits, kept alive by its users.
+/// An origin with its policy and its limits. It lives as long as anything uses it.
 pub struct Upstream {
     pub(super) config: OriginConfig,
     pub(super) servers: Arc<Servers>,
@@ -61,8 +61,8 @@ impl Tried {
     }
 }
 
-/// Maximum request content, in bytes, that is awaited before the request takes a place among those in flight: most forms and API calls
-/// are smaller. Larger or slower content is forwarded at the pace of its client.
+/// Maximum request content, in bytes, that is awaited before the request counts as in flight: most forms and API calls are smaller.
+/// Larger or slower content is forwarded at the pace of its client.
 const ARRIVED_BYTES_MAX: usize = 64 * 1024;
 /// Maximum wait for this content: long enough for content that is sent without a pause, over any distance; short enough for streaming
 /// calls in both directions.
@@ -76,7 +76,7 @@ struct Course {
     /// Servers tried so far, the present one included.
     tried: SmallVec<[usize; 4]>,
     eligible: Eligible,
-    /// The last pause after a refusal.
+    /// The latest pause after a refusal.
     pause: Duration,
 }
 
@@ -139,7 +139,7 @@ impl Upstream {
         let mut waiting =
             HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
         let probe = request.probe.take();
-        // Outside the async block, so that the future doesn't have to store the original request.
+        // This call is outside the async block, so that the future doesn't have to store the original request.
         let request = accepted(&self.config, request);
         async move {
             let sent = match request {
@@ -150,8 +150,8 @@ impl Upstream {
         }
     }
 
-    /// Applies the circuit breaker around admission and retries: a refused request occupies no place, and a retried request counts
-    /// once. A probe begins when the content has arrived, because a slow client must not occupy a probe slot.
+    /// Applies the circuit breaker around admission and retries: a refused request takes no permit, and a retried request counts once.
+    /// A probe begins when the content has arrived, because a slow client must not occupy a probe slot.
     async fn send_guarded(
         &self,
         (request, mut body): (&OriginRequest, RequestBody),
@@ -180,7 +180,7 @@ impl Upstream {
         sent
     }
 
-    /// Admits the request, picks a server, makes the attempt, and repeats as its outcome allows.
+    /// Admits the request, picks a server and makes the attempt. Repeats the attempt as its outcome allows.
     async fn send_admitted(
         &self,
         (request, mut body): (&OriginRequest, RequestBody),
@@ -219,8 +219,8 @@ impl Upstream {
         }
     }
 
-    /// Counts a response that its requester could not use. It does not affect ejection or the breaker: it says more about a URL than
-    /// about a server, and clients choose URLs.
+    /// Counts a response that the gateway could not use. It does not affect ejection or the breaker: the cause is probably the URL,
+    /// not the server, and clients choose URLs.
     pub fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
         self.counters.count_error(error);
         let is_tried = |server: &&Server| tried == Some(&*server.endpoint.label);
@@ -247,7 +247,7 @@ impl Upstream {
         }
     }
 
-    /// Judges the server of a failed attempt, and returns the next step of the request with its body.
+    /// Records the failure of an attempt for its server, and returns the next step of the request with its body.
     ///
     /// # Errors
     /// The error of the attempt, if the request isn't sent again.
@@ -300,7 +300,7 @@ impl Upstream {
         Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
     }
 
-    /// Waits for the request content up to the limits, and returns the entrance for the request.
+    /// Waits for the request content up to the limits, and returns the line that the request joins.
     async fn entrance(
         &self,
         request: &OriginRequest,
@@ -319,19 +319,20 @@ impl Upstream {
         self.circuit.as_ref().filter(|circuit| !circuit.is_closed())
     }
 
-    /// Resolves when a waiting request needs a place that this client holds.
+    /// Resolves when a queued request needs a permit that this client holds.
     pub async fn permit_wanted(&self, client: Option<Client>) {
         self.admission.permit_wanted(client).await;
     }
 
-    /// Passes the wake-up on after an exchange has ended because of [`Upstream::permit_wanted`]: another exchange may have to end too.
+    /// Wakes the next holder of a permit. Call it after an exchange has ended because of [`Upstream::permit_wanted`]: another exchange
+    /// may have to end too.
     pub fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
     }
 }
 
 /// Sends a request on a connection, and waits for the response head. The permit is held until the response body has ended. Health
-/// checks have no permit, and don't count.
+/// checks have no permit, and aren't counted.
 ///
 /// # Errors
 /// If no response arrives. The failure contains the whole request body, if it is still available.

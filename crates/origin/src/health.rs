@@ -39,7 +39,7 @@ pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background
 async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, health: HealthConfig) {
     let mut at = Instant::now();
     loop {
-        // Not held during the pause: a check must not keep an unused endpoint alive.
+        // The endpoint is not held during the pause: a check must not keep an unused endpoint alive.
         let Some(endpoint) = endpoint.upgrade() else { return };
         let check = check(&endpoint, &config, &health).await;
         note_check(&endpoint, &config, &health, check);
@@ -52,7 +52,7 @@ async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, heal
 /// Checks a server once, on a separate connection, because the check must show that the server accepts connections.
 ///
 /// # Errors
-/// The reason for the failure, for people.
+/// The reason for the failure, for the log.
 async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
     let (request, body) = accepted(config, request(endpoint, health)).map_err(|error| error.to_string())?;
     let mut head = RequestHead::new(config, &request, &body);
@@ -61,7 +61,7 @@ async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig
     let mut on_interim = |_: Interim| {};
     let limits = Limits::new(&timeouts(health), config.interim_responses_max, now);
     let mut waiting = HeadWait::new(limits, &mut on_interim);
-    // A check has no permit, so it occupies no place that requests to the origin need.
+    // A check takes no permit from the requests to the origin.
     match attempt(endpoint, (Eligible::Any(now), None), &head, body, &mut waiting).await {
         Ok(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
         Ok(response) => Err(format!("status {}", response.status.as_u16())),

@@ -46,11 +46,11 @@ struct Conversation {
     interim_count: u64,
 }
 
-/// Content of a request, as an origin may see it.
+/// How an origin may treat the content of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     None,
-    /// With a method that gives it no meaning: the origin may not even expect it.
+    /// The method gives content no meaning, so the origin may not expect any.
     Meaningless,
     Meaningful,
 }
@@ -66,9 +66,9 @@ impl Content {
         }
     }
 
-    /// Returns whether the origin may have answered without reading the content. It would then parse the rest as the next
-    /// request, and the response to that would reach another client. There is no certain sign: an origin that answers before it
-    /// has everything, that refuses or redirects, or that expects no content, may not have read it.
+    /// Returns whether the origin may have answered without reading the content. It would then parse the unread content as the
+    /// next request, and the response to that would reach another client. There is no certain sign. The content may be unread
+    /// if the origin answers before it has arrived, refuses or redirects the request, or expects no content.
     fn may_be_unread(self, status: StatusCode, sent: Option<Sent>) -> bool {
         match self {
             Self::None => false,
@@ -137,7 +137,7 @@ impl Asking for Conversation {
             Poll::Ready(Sent::Broken) if self.sending.is_unsent() => {
                 return Poll::Ready(Err(OriginError::ClosedBeforeResponse));
             }
-            // An origin that no longer reads may have answered.
+            // An origin that has stopped reading may still have answered.
             Poll::Ready(Sent::Broken | Sent::Whole) | Poll::Pending => {}
         }
         loop {
@@ -145,7 +145,7 @@ impl Asking for Conversation {
             if let Some(received) = self.received(Input::Open, on_interim)? {
                 return Poll::Ready(Ok(received));
             }
-            // An origin that sends without a pause must not delay the look at the clock.
+            // Yield, so that an origin that sends without a pause can't prevent time-outs.
             if self.interim_count > interim_count {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -18,14 +18,13 @@ use crate::connect::Stream;
 use crate::error::{OriginError, cause};
 use crate::stats::Counters;
 
-/// Flow-control window of one response body: the bytes that an origin may send ahead of a slow reader. Its memory is bounded by
-/// the number of requests in flight: 256 MiB for 1024 responses that are not read. With 20 ms to the origin it allows 12 MiB/s
-/// for each body.
+/// Flow-control window of one response body: the bytes that an origin may send ahead of a slow reader. The limit on requests in
+/// flight bounds the memory: 256 MiB for 1024 unread responses. At a round trip of 20 ms, each body gets up to 12 MiB/s.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Flow-control window of a connection: the maximum. The windows of the streams bound its memory; a smaller window would be used
-/// up by responses that are not read, and all others on the connection would have to wait.
+/// Flow-control window of a connection: the protocol's maximum. The windows of the streams already bound the memory. Unread
+/// responses could exhaust a smaller window, and block all other streams of the connection.
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
-/// Maximum number of streams on a connection, so that their windows never add up to more than its own.
+/// Maximum number of streams on a connection, so that the sum of their windows fits into the connection's window.
 const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
 /// Maximum size of the header section of a response, counted as in RFC 9113 section 10.5.1.
 const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
@@ -34,13 +33,13 @@ const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
 #[derive(Debug)]
 pub(super) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    /// Drives the connection on the runtime that opened it, and ends with either of them.
+    /// Task that drives the connection on the runtime that opened it. It ends when either of them ends.
     driver: JoinHandle<()>,
     active: AtomicUsize,
-    /// Set when the peer stops answering: a dead connection must not get request after request.
+    /// Set when the peer stops answering, so that a dead connection gets no further requests.
     suspect: AtomicBool,
     pub(super) opened_at: Instant,
-    /// The address that a name resolved to.
+    /// The remote address, if it came from a host name.
     pub(super) address: Option<IpAddr>,
     idle_since: Mutex<Instant>,
 }
@@ -108,7 +107,8 @@ impl Http2Connection {
         Some(StreamSlot { connection: Arc::clone(self) })
     }
 
-    /// Reserves the opener's own slot. If the peer has lowered its limit to 0 meanwhile, h2 holds the stream back.
+    /// Reserves a slot for the exchange that opened the connection. If the peer has lowered its limit to 0 meanwhile, h2 holds
+    /// the stream back.
     pub(super) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
         self.active.fetch_add(1, Ordering::AcqRel);
         StreamSlot { connection: Arc::clone(self) }

@@ -174,7 +174,7 @@ fn content_length(fields: &HeaderMap) -> Option<u64> {
     fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Sends the request body as flow control allows. Failures to send need no report: the response shows them.
+/// Sends the request body as flow control allows. Failures to send aren't reported, because the response shows them.
 async fn send_body(
     mut stream: SendStream<Bytes>,
     mut body: RequestBody,

@@ -1,13 +1,13 @@
 //! Origin servers: connections, requests and responses.
 //!
-//! Decides which server of an origin gets a request, how to connect to it, when to reuse a connection, when a request may be sent
-//! twice, and whether a response body is complete. Never decides what is forwarded, stored or sent to clients.
+//! This crate decides which server of an origin gets a request, how to connect to it, when to reuse a connection, when a request may
+//! be sent twice, and whether a response body is complete. It never decides what is forwarded, stored or sent to clients.
 //!
-//! A process has one [`Upstreams`], shared by all workers. [`Upstream::send`] runs on the caller's runtime; a connection gets its
-//! events from the runtime that opened it, and other runtimes may borrow it. Limits apply to all workers together.
+//! A process has one [`Upstreams`], shared by all workers. [`Upstream::send`] runs on the caller's runtime. A connection gets its
+//! events from the runtime that opened it, but other runtimes may borrow it. Limits apply to all workers together.
 //!
-//! `group` sends a request: circuit breaker, `admission`, a server by `balance`, an attempt, and `retry` for its outcome. `http1/` and
-//! `http2/` implement the protocols. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock.
+//! `group` sends a request in steps: circuit breaker, `admission`, choice of a server (`balance`), attempt, and perhaps `retry`.
+//! `http1/` and `http2/` implement the protocols. `fair_queue`, `ejection`, `retry` and `balance` decide without a clock.
 //! `docs/internals/upstreams.md` explains how they work together.
 
 mod admission;

@@ -30,7 +30,7 @@ pub(super) struct Pool {
     pub(super) counters: Arc<Counters>,
 }
 
-/// Whether an exchange left its connection fit for the next one.
+/// Whether the next exchange may use a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reuse {
     Allowed,
@@ -56,7 +56,8 @@ struct IdleConnections {
     /// One list per runtime, with the newest connection last; there are few runtimes.
     by_home: Vec<(Id, Vec<Idle>)>,
     len: usize,
-    /// The task that closes connections after the idle timeout. Its runtime may end: the next release then starts a task elsewhere.
+    /// The task that closes connections after the idle timeout. If its runtime ends, the next release starts a new task on another
+    /// runtime.
     reaper: Option<AbortHandle>,
 }
 
@@ -75,7 +76,8 @@ impl Pool {
         if self.config.idle_connections_max == 0 { KeepAlive::Off } else { KeepAlive::On }
     }
 
-    /// Takes an idle HTTP/1 connection to one of these addresses, this runtime's own first. Closes those to other addresses.
+    /// Takes an idle HTTP/1 connection to one of the addresses in `lead`, preferably of this runtime. Closes connections to other
+    /// addresses.
     pub(super) fn checkout(&self, now: Instant, lead: &Lead) -> Option<Http1Connection> {
         let home = Handle::current().id();
         let mut removed = Vec::new();
@@ -116,7 +118,8 @@ impl Pool {
         Terms { now, idle_timeout: self.config.idle_timeout, lead }
     }
 
-    /// Reserves a slot on an HTTP/2 connection to one of these addresses. Connections to other addresses get no new streams.
+    /// Reserves a slot on an HTTP/2 connection to one of the addresses in `lead`. Connections to other addresses get no new
+    /// streams.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let is_gone = |connection: &mut Arc<Http2Connection>| {
@@ -141,8 +144,8 @@ impl Pool {
         self.keep_reaping(&mut self.idle.lock().reaper);
     }
 
-    /// Starts the reaper, unless it is running. It ends once the pool is empty or dropped. A connection released between its last
-    /// look and its end has no reaper until the next release, but is still checked at checkout.
+    /// Starts the reaper, unless it is running. The reaper ends once the pool is empty or dropped. A connection that is released
+    /// just before that has no reaper until the next release, but its age is still checked at checkout.
     fn keep_reaping(self: &Arc<Self>, reaper: &mut Option<AbortHandle>) {
         if reaper.as_ref().is_some_and(|task| !task.is_finished()) {
             return;

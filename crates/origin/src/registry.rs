@@ -23,16 +23,16 @@ use crate::settings::{BreakerConfig, OriginConfig, ServerConfig};
 pub struct Upstreams {
     resolver: Arc<Resolver>,
     memory: Option<Arc<Budget>>,
-    /// A map, because with a list, a start with thousands of upstreams would search through all of them for each.
+    /// This is a map, because a start with thousands of upstreams would search a list thousands of times.
     by_name: Mutex<HashMap<String, Named>>,
 }
 
-/// State under the name of one origin.
+/// State kept under the name of one origin.
 #[derive(Default)]
 struct Named {
-    /// Kept across a reload that changes the origin.
+    /// Counters, kept across reloads that change the origin.
     counters: Arc<Counters>,
-    /// Upstreams of earlier configurations whose exchanges are still running, followed by the one in force.
+    /// Upstreams of earlier configurations that still have running exchanges, followed by the current upstream.
     used: Vec<Weak<Upstream>>,
 }
 
@@ -92,7 +92,7 @@ impl Upstreams {
             };
             Server::new(endpoint, config.weight)
         };
-        // Failures at other addresses say nothing about a server that is new.
+        // The state of a breaker is kept only if it knows all servers: earlier failures say nothing about a new server.
         let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
         let circuit = |config: &BreakerConfig| {
             // A breaker that was switched off in between starts anew, although exchanges of an earlier configuration may still be
@@ -121,7 +121,7 @@ impl Upstreams {
         check_servers(&upstream.servers, &upstream.config, self.resolver.background());
     }
 
-    /// Forgets unused upstreams, but not their counts.
+    /// Forgets unused upstreams, but keeps their counts.
     pub fn forget_unused(&self) {
         for named in self.by_name.lock().values_mut() {
             named.used.retain(|upstream| upstream.strong_count() > 0);
@@ -130,7 +130,7 @@ impl Upstreams {
 
     /// Returns the counts by origin name.
     pub fn stats(&self) -> Vec<(String, OriginStats)> {
-        // Declared before the lock, as above.
+        // Declared before the lock, so that no upstream is dropped while it is held.
         let mut in_force = Vec::new();
         let by_name = self.by_name.lock();
         let latest = |named: &Named| named.used.iter().rev().find_map(Weak::upgrade);

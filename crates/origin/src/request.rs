@@ -38,7 +38,7 @@ pub struct OriginRequest {
     pub accepts_trailers: bool,
     /// Protocol to upgrade to. Requires an HTTP/1.1 connection.
     pub upgrade: Option<HeaderValue>,
-    /// A hash of the cache key, for servers that are picked by it.
+    /// A hash of the cache key, for picking a server by key.
     pub key: u64,
     /// Client to which the request counts, if any.
     pub client: Option<Client>,
@@ -50,8 +50,8 @@ pub struct OriginRequest {
     pub probe: Option<Probe>,
 }
 
-/// The head of a request as one attempt sends it: the request with the origin's policy applied. Only a target with a base path is
-/// copied.
+/// The head of a request as one attempt sends it: the request with the origin's policy applied. The target is copied only if it
+/// gets a base path.
 #[derive(Debug)]
 pub(super) struct RequestHead<'a> {
     pub(super) request: &'a OriginRequest,
@@ -59,7 +59,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) authority: &'a HeaderValue,
     pub(super) framing: RequestFraming,
     pub(super) binding: Binding,
-    /// Whether the policy replaces or the gateway writes some of the fields.
+    /// Whether some fields of the request are left out, because the policy replaces them or the gateway writes them.
     is_filtered: bool,
     policy: &'a OriginConfig,
 }
@@ -72,7 +72,7 @@ pub(super) enum RequestFraming {
     Unknown,
 }
 
-/// Checks that a request can be sent, and separates its body. The rest stays as received: each attempt makes its head from it.
+/// Checks that a request can be sent, and separates its body. Each attempt makes its own head from the unchanged request.
 pub(super) fn accepted(
     policy: &OriginConfig,
     mut request: OriginRequest,
@@ -94,7 +94,7 @@ impl<'a> RequestHead<'a> {
             authority: policy.host_override.as_ref().unwrap_or(&request.authority),
             framing: request_framing(&request.method, body),
             binding: Binding::None,
-            // Rare: the caller leaves such fields out.
+            // This is rare, because the caller leaves such fields out.
             is_filtered: request.fields.has_any(|name| is_replaced(policy, name)),
             policy,
         };

@@ -38,7 +38,7 @@ pub enum BodyFrame {
 #[derive(Debug)]
 pub struct ChannelBody {
     parts: mpsc::Receiver<BodyPart>,
-    /// The first piece of the body, received and returned by its reader.
+    /// A piece that was read and then returned by its reader; the next read gets it first.
     unread: Option<Bytes>,
     /// Bytes received ahead, after `unread`, in one buffer, because a piece may be a single byte.
     arrived: BytesMut,
@@ -61,7 +61,7 @@ pub(super) enum Arrival {
 pub enum Gathered {
     /// The whole body. Trailers are discarded.
     Whole(Bytes),
-    /// Larger than `bytes_max`, or too large for the budget; nothing is lost.
+    /// The body is larger than `bytes_max`, or too large for the budget. It contains all bytes that were read.
     TooLarge(RequestBody),
     /// The body was cut short.
     Incomplete,
@@ -74,7 +74,7 @@ pub struct RequestBodySender {
     parts: mpsc::Sender<BodyPart>,
 }
 
-/// Room for one piece of a request body.
+/// A permit to send one piece of a request body.
 #[derive(Debug)]
 pub struct Room<'a>(mpsc::Permit<'a, BodyPart>);
 
@@ -225,7 +225,7 @@ impl RequestBodySender {
         self.parts.send(BodyPart::Data(data)).await.map_err(|_| RequestBodyClosed)
     }
 
-    /// Waits for room for a piece. May be dropped and called again.
+    /// Waits for room for a piece. The call may be cancelled and repeated.
     ///
     /// # Errors
     /// If the forward has ended.
@@ -233,7 +233,7 @@ impl RequestBodySender {
         self.parts.reserve().await.map(Room).map_err(|_| RequestBodyClosed)
     }
 
-    /// Returns room for a piece, if there is any now.
+    /// Returns room for a piece, if there is room now.
     pub fn room_at_once(&self) -> Option<Room<'_>> {
         self.parts.try_reserve().ok().map(Room)
     }
@@ -269,7 +269,7 @@ impl ChannelBody {
         }
     }
 
-    /// Waits until the whole body or more than `bytes_max` of it has arrived. May be dropped and called again.
+    /// Waits until the whole body or more than `bytes_max` of it has arrived. The call may be cancelled and repeated.
     async fn arrive(
         &mut self,
         bytes_max: usize,
@@ -292,7 +292,7 @@ impl ChannelBody {
     /// Charges the received bytes to `memory`, and returns whether it had room.
     fn is_charged(&mut self, memory: Option<&Arc<Budget>>) -> bool {
         let Some(budget) = memory else { return true };
-        // The buffer grows ahead of its content.
+        // The capacity is charged, because it may be larger than the content.
         let bytes = self.arrived.capacity();
         match &mut self.charge {
             None if bytes < UNCHARGED_PIECE_BYTES_MAX => true,
@@ -305,7 +305,7 @@ impl ChannelBody {
         }
     }
 
-    /// Returns the whole body if it arrived before anything was read; the two share the bytes.
+    /// Returns the whole body if it arrived before anything was read. The copy shares its bytes.
     fn replay(&mut self) -> Option<Bytes> {
         if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() {
             return None;
@@ -318,7 +318,7 @@ impl ChannelBody {
         Some(bytes)
     }
 
-    /// Takes the received bytes, which stay charged as long as they live.
+    /// Takes the received bytes; they stay charged until they are dropped.
     fn take_arrived(&mut self) -> Bytes {
         let arrived = std::mem::take(&mut self.arrived);
         match self.charge.take() {

@@ -1,7 +1,7 @@
 //! Name resolution: addresses are used for the TTL of their records, and somewhat longer if the name servers fail.
 //!
-//! Look-ups run on the background runtime, one per name at a time. A cancelled request doesn't end the look-up that others wait
-//! for, and hickory's own tasks never run on a worker, which may end.
+//! Look-ups run on the background runtime, one per name at a time. So a cancelled request doesn't cancel a look-up that other
+//! requests wait for, and the tasks of hickory survive the end of a worker.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,8 +57,8 @@ pub(super) struct Resolver {
     dns: Mutex<Option<TokioResolver>>,
 }
 
-/// Source of the name servers and their settings. After a failure, only the hosts file and literals work; the next look-up
-/// retries.
+/// Source of the name servers and their settings. If they can't be read, only the hosts file and literals work; the next look-up
+/// tries again.
 pub(super) type Settings = Box<dyn Fn() -> Result<(ResolverConfig, ResolverOpts), NetError> + Send + Sync>;
 
 /// Settings from `/etc/resolv.conf`.
@@ -83,7 +83,7 @@ struct Failed {
     quiet_until: Instant,
 }
 
-/// Answer of an entry to a request: immediately, or after a look-up.
+/// Reply of the cache to a request: an outcome, or a look-up to wait for.
 enum Answer {
     Now(Outcome),
     Wait { lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses> },

@@ -38,19 +38,19 @@ pub struct OriginResponse {
 /// Selection of the end-to-end fields of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndToEnd {
-    /// All that belong neither to the connection nor to a proxy such as Larder.
+    /// All fields except those for the connection or for a proxy such as Larder.
     AsTheyAre,
-    /// With a single `Content-Length` line with one number in place of all such lines.
+    /// The same, with one `Content-Length` line of one number in place of all such lines.
     //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
     WithLength(u64),
-    /// Without `Content-Length`.
+    /// The same, without `Content-Length`.
     //= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
     //= RFC 9110 section 15.2: a 1xx response ends with its header section
     WithoutLength,
 }
 
 impl EndToEnd {
-    /// Selects these from the received lines, with names in lower case.
+    /// Selects these fields from the received lines, and converts their names to lower case.
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
     pub(super) fn of<'a, V: AsRef<[u8]>, I: Iterator<Item = (&'a str, V)>>(
         mut self,
@@ -113,7 +113,7 @@ pub(super) enum Processing {
     Possible,
 }
 
-/// Whether a connection had carried a request before.
+/// Whether a connection had already carried an earlier request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     No,

@@ -43,7 +43,7 @@ pub(super) enum Repeatable {
     Yes,
 }
 
-/// Whether the whole body is still, or again, available.
+/// Whether the whole request body is available for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replay {
     Gone,
@@ -56,7 +56,7 @@ pub(super) enum Elsewhere {
     Free,
     /// No other server accepts requests, or the limit on attempts is reached.
     Closed,
-    /// Too many retries lately.
+    /// The limit on recent retries is reached.
     OverBudget,
 }
 
@@ -144,7 +144,8 @@ struct Second {
     retries: u64,
 }
 
-/// Long enough that the requests before a burst of failures, as when a server dies, provide the budget for it.
+/// Length of the window in seconds. Requests from before the death of a server count in it, so they provide the budget for the
+/// retries.
 const WINDOW_S: u64 = 10;
 
 impl RetryBudget {
@@ -169,8 +170,8 @@ impl RetryBudget {
         retries < share + u64::from(config.budget_per_second_min) * WINDOW_S
     }
 
-    /// Returns the present second, after clearing those that have expired. If the clock was set back, the latest second stays
-    /// the present one.
+    /// Returns the counts of the current second, after clearing expired ones. If the clock was set back, the latest second
+    /// stays the current one.
     fn second(&mut self, now: Instant) -> &mut Second {
         let number = now.saturating_duration_since(self.begun).as_secs().max(self.latest);
         for passed in 0..(number - self.latest).min(WINDOW_S) {
@@ -272,7 +273,7 @@ mod tests {
             (100, 20, 0, 5, 1_000, 0),
             (100, 0, 0, 0, 0, 0),
             (100, 100, 0, 3, 3, 100),
-            // A late clock reading counts in the latest second.
+            // A clock reading older than the latest second counts in the latest second.
             (100, 20, 0, 5, 1, 20),
         ] {
             let found = retries(requests, percent, per_second_min, counted_s, asked_s);

@@ -16,11 +16,11 @@ pub struct OriginConfig {
     pub servers: Vec<ServerConfig>,
     /// Method of picking the server for a request.
     pub balance: Balance,
-    /// Time over which a server's share grows after it was out.
+    /// Time over which the share of a returning server grows.
     pub slow_start: Duration,
     /// Retries on other servers.
     pub retries: RetryConfig,
-    /// Rules for ejecting failing servers; absent: never.
+    /// Rules for ejecting failing servers; `None` disables ejection.
     pub ejection: Option<EjectionConfig>,
     /// Active checks of the servers, if any.
     pub health: Option<HealthConfig>,
@@ -87,14 +87,14 @@ pub struct RetryConfig {
     pub attempts_max: usize,
     /// Maximum number of retries within 10 s, in percent of the requests within that time.
     pub budget_percent: u32,
-    /// Retries per second allowed in addition.
+    /// Number of retries per second that are allowed in addition to the percentage.
     pub budget_per_second_min: u32,
 }
 
 /// Rules for ejecting a server because of its failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionConfig {
-    /// Failures in a row that eject a server.
+    /// Consecutive failures that eject a server.
     pub failures: u32,
     /// Length of the first ejection; each further one is twice as long.
     pub duration: Duration,
@@ -115,9 +115,9 @@ pub struct HealthConfig {
     pub interval: Duration,
     /// Time limit for a check; no longer than the interval.
     pub timeout: Duration,
-    /// Failed checks in a row that make a server unhealthy.
+    /// Consecutive failed checks that make a server unhealthy.
     pub unhealthy_after: u32,
-    /// Passed checks in a row that make it healthy again.
+    /// Consecutive passed checks that make it healthy again.
     pub healthy_after: u32,
     /// Statuses that pass.
     pub statuses: Statuses,
@@ -168,7 +168,7 @@ pub struct EndpointConfig {
     pub pool: PoolConfig,
 }
 
-/// Its URL, without a path.
+/// Formats the URL of the server, without a path.
 impl fmt::Display for EndpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -214,7 +214,7 @@ pub struct OriginTls {
     pub server_name: Option<String>,
     /// The client configuration: roots (system or custom CA), client certificate, ALPN.
     pub client: Arc<rustls::ClientConfig>,
-    /// Changes when anything that went into `client` changes, so that a reload can compare configurations.
+    /// A hash of all inputs of `client`, so that a reload can compare configurations.
     pub fingerprint: u64,
 }
 
@@ -257,31 +257,31 @@ pub struct PoolConfig {
 /// Limits on concurrent exchanges with an origin. All are shared by all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionConfig {
-    /// Maximum number of requests in flight; more wait in the queue.
+    /// Maximum number of requests in flight; further ones wait in the queue.
     pub requests_in_flight_max: usize,
-    /// Maximum number of requests that wait for a place; more are answered with 503.
+    /// Maximum number of queued requests; further ones are answered with 503.
     pub queue_max: usize,
     /// Maximum wait in the queue, followed by a 503.
     pub queue_timeout: Duration,
     /// Maximum number of exchanges whose request content arrives at the pace of a client, and of exchanges whose response
     /// leaves at that pace.
     pub transfers_max: usize,
-    /// Maximum number of concurrent tunnels (101); more are answered with 503.
+    /// Maximum number of concurrent tunnels (101); further ones are answered with 503.
     pub tunnels_max: usize,
-    /// Maximum share of one client in each of these, in percent.
+    /// Maximum share of one client in each of these limits, in percent.
     pub client_share_percent: usize,
 }
 
 /// Time limits towards an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginTimeouts {
-    /// Name resolution, TCP connection and TLS handshake together.
+    /// Time for name resolution, TCP connection and TLS handshake together.
     pub connect: Duration,
-    /// From the end of the request to the response head.
+    /// Time from the end of the request to the response head.
     pub first_byte: Duration,
-    /// Between two pieces of the response body.
+    /// Time between two pieces of the response body.
     pub between_bytes: Duration,
-    /// The whole exchange; absent: unlimited (streams).
+    /// Time for the whole exchange; `None` for no limit (streams).
     pub total: Option<Duration>,
 }
 
@@ -289,10 +289,10 @@ pub struct OriginTimeouts {
 pub const FIELDS_MAX: usize = 200;
 /// Maximum size of a response head, in bytes.
 pub const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// Maximum size, in bytes, of a piece of content that isn't charged to the budget: one piece at a time for each exchange is
-/// within the memory that the process needs in addition to the budget.
+/// Maximum size, in bytes, of a piece of content that isn't charged to the budget. Each exchange has at most one such piece;
+/// the memory that the process needs in addition to the budget covers them.
 pub const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
-/// Buffer for a read of a large body, in bytes.
+/// Size of the buffer for reading a large body, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 128 * 1024;
 /// Maximum number of bytes of a body that are charged in transit: the buffer of a read, and the piece from an earlier read.
 pub const ARRIVING_BYTES_MAX: usize = 2 * INPUT_BYTES_MAX;

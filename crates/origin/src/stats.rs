@@ -13,7 +13,7 @@ use super::error::OriginError;
 pub struct OriginStats {
     /// Connections opened.
     pub connections_opened: u64,
-    /// Requests sent on a connection that had carried one before.
+    /// Requests sent on a connection that had already carried another one.
     pub connections_reused: u64,
     /// Connections open now.
     pub connections_open: u64,
@@ -21,7 +21,7 @@ pub struct OriginStats {
     pub connections_idle: u64,
     /// Requests sent to the origin, without retries.
     pub requests: u64,
-    /// Requests in flight now whose next step is the origin's.
+    /// Requests in flight now that wait for the origin.
     pub requests_in_flight: u64,
     /// Requests in flight whose content arrives at the pace of a client.
     pub uploads_in_flight: u64,
@@ -29,9 +29,9 @@ pub struct OriginStats {
     pub deliveries_in_flight: u64,
     /// Tunnels open now.
     pub tunnels_open: u64,
-    /// Requests that wait for a place now.
+    /// Requests in the queue now.
     pub requests_queued: u64,
-    /// Requests sent again, to another server or on a new connection.
+    /// Retries, on another server or on a new connection.
     pub retries: u64,
     /// Requests not sent again because there were too many retries.
     pub retries_over_budget: u64,
@@ -69,7 +69,7 @@ pub struct ServerStats {
     pub checks_passed: u64,
     /// Failed health checks.
     pub checks_failed: u64,
-    /// Whether it gets requests.
+    /// Whether the server gets requests.
     pub state: ServerState,
 }
 
@@ -202,7 +202,7 @@ impl Counters {
     }
 }
 
-/// Counts in a gauge while it lives.
+/// Increments a gauge, and decrements it on drop.
 #[derive(Debug)]
 pub(super) struct Gauged {
     counters: Arc<Counters>,

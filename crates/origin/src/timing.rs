@@ -68,7 +68,7 @@ impl Limits {
 
     pub(super) async fn next_piece<T>(&self, piece: impl Future<Output = T>) -> Result<T, OriginError> {
         let mut piece = pin!(piece);
-        // Most pieces have already arrived: then no timer is needed, and no clock unless the whole exchange has a limit.
+        // Most pieces have already arrived. They need no timer, and no clock unless the whole exchange has a limit.
         let mut timer = pin!(None);
         let mut late = None;
         poll_fn(|cx| {
@@ -106,7 +106,7 @@ pub(super) trait Asking {
     /// The final head, or the reason why there is none.
     type Head;
 
-    /// Advances the exchange; interim responses are passed on as they arrive.
+    /// Advances the exchange, and passes interim responses on as they arrive.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -121,14 +121,14 @@ pub(super) trait Asking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Origin,
-    /// Content had not all arrived, or its arrival used up part of the time limit.
+    /// The request content had not arrived completely, or its arrival used up part of the time limit.
     Client,
 }
 
 /// Waits for a response head, and passes interim responses on as they arrive.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
-    /// As of the end of the last attempt.
+    /// The awaited side when the last attempt ended.
     pub(super) awaited: Awaited,
     on_interim: &'a mut (dyn FnMut(Interim) + Send),
 }
@@ -138,9 +138,9 @@ impl<'a> HeadWait<'a> {
         Self { limits, awaited: Awaited::Origin, on_interim }
     }
 
-    /// Returns the head, or a time-out. The time to the first byte counts from the end of the request, and restarts while the
-    /// origin still reads the request body or the client still sends it, because the client has its own time limit. The number
-    /// of interim responses is limited: each is passed on, and costs as much as a response.
+    /// Returns the head, or a time-out. The limit on the first byte counts from the end of the request. It restarts as long as
+    /// the origin reads the request body or the client sends it, because the client has its own time limit. The number of
+    /// interim responses is limited: each is passed on, and costs as much as a response.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
         let head = self.head_in_time(asking).await;
         let progress = asking.progress();
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// If a client is slower than its origin, each piece is ready when the client side requests it.
+    /// If a client is slower than its origin, each piece is already there when the gateway wants to send it.
     #[tokio::test(start_paused = true)]
     async fn a_piece_that_is_there_does_not_outlast_the_exchange() {
         let second = Duration::from_secs(1);
@@ -326,7 +326,7 @@ mod tests {
         assert!(matches!(limited.next_piece(piece()).await, Err(OriginError::TotalTimeout)));
         assert_eq!(unlimited.next_piece(piece()).await.unwrap(), 7);
     }
-    /// An origin that never stops sending: each read from it uses up the task's budget.
+    /// An origin that never stops sending. Each read from it uses up the task's budget.
     struct Endless(UploadProgress);
 
     impl Asking for Endless {
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn who_reads_without_a_pause_sees_the_time() {
         let (told, ended) = mpsc::sync_channel(1);
-        // On a separate thread, because it would never end without a look at the clock.
+        // On a separate thread, because a failing test would never end.
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
             let reading = runtime.block_on(runtime.spawn(async {

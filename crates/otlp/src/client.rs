@@ -38,7 +38,7 @@ pub(crate) struct Client {
     kept: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// Limit of a response that is read: only one sentence of it is used.
+/// Maximum size of a response that is read: only a short message in it is used.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
@@ -54,7 +54,7 @@ impl Client {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).cloned();
         let answer = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        // A connection with unread bytes is not used again.
+        // The connection is kept only if its response was read to the end.
         let answer = match answer {
             Ok(answer) => {
                 self.kept = Some(connection);
@@ -101,7 +101,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The sender notices the end of the connection.
+    // The task's result is not needed: the sender notices the end of the connection.
     drop(tokio::spawn(connection));
     Ok(sender)
 }

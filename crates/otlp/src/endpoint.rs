@@ -22,17 +22,17 @@ pub(crate) enum Security {
     Tls,
 }
 
-/// The reason why a text is not an [`Endpoint`]. Doesn't repeat the text, which may contain a password.
+/// The reason why a text is not an [`Endpoint`]. Its message doesn't repeat the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// Not a URL, or one with a different scheme.
+    /// The text isn't a URL, or has a different scheme.
     #[error("must be a URL of OTLP over HTTP, such as `http://collector:4318`")]
     NotHttp,
     /// Contains a user.
     #[error("must be without user and password; authenticate with a field in `headers`")]
     HasUser,
-    /// Has the gRPC port and no path.
+    /// The URL has the gRPC port and no path.
     #[error(
         "has port 4317, on which collectors speak gRPC; OTLP over HTTP has port 4318 (write the path as well if it is right: `/v1/traces`)"
     )]
@@ -45,8 +45,8 @@ const GRPC_PORT: u16 = 4317;
 const TRACES: &str = "/v1/traces";
 
 impl Endpoint {
-    /// Parses a URL. Without a path it gets the specification's path; the default port is OTLP's for `http` and HTTPS's
-    /// for `https`.
+    /// Parses a URL. The default path is that of the specification. The default port is 4318 for `http` and 443 for
+    /// `https`.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ pub struct Export {
 impl Export {
     /// Sends the queued spans once, for at most `limit`.
     pub async fn finish(self, limit: Duration) {
-        // A message and the end of the channel mean the same.
+        // The result is ignored: a closed channel stops the task too.
         let _ = self.stop.send(());
         if timeout(limit, self.task).await.is_err() {
             tracing::warn!("spans dropped: the collector did not accept them in time");

@@ -1,7 +1,8 @@
 //! Sends spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf bodies (OTLP 1.x).
 //!
-//! Decides which spans are queued, dropped and sent together, the meaning of a response, and when a request is
-//! repeated. Never decides which spans exist, and never delays a request: [`Exporter`] takes a span or drops it.
+//! This crate decides which spans are queued, dropped and sent together, and when a request to the collector is
+//! repeated. It never decides which spans exist, and never delays a client's request: [`Exporter`] takes a span or
+//! drops it.
 //!
 //! Main types: [`Exporter`] (the queue, a [`telemetry::trace::SpanSink`]), [`Settings`] with its [`Endpoint`], and
 //! [`Export`], which sends until it is stopped.
@@ -9,7 +10,7 @@
 //! Cost of a span: one lock that is held for a push. The sending task runs in the background, on the runtime that it is
 //! spawned on. At most `queue_spans_max` spans are queued, and one batch is being sent.
 //!
-//! Locks: the queue, alone.
+//! The only lock is the one on the queue.
 
 mod answer;
 mod client;

@@ -34,12 +34,13 @@ const THREE: u64 = u64::from_le_bytes(*b"*3\r\n$3\r\n");
 /// digits share, and the values of those bits.
 const AROUND_DIGITS: u64 = u64::from_le_bytes([0xFF, 0xF0, 0xF0, 0xFF, 0xFF, 0, 0, 0]);
 const TWO_DIGITS: u64 = u64::from_le_bytes([b'$', 0x30, 0x30, b'\r', b'\n', 0, 0, 0]);
-/// Added to a byte that passed the mask: digits up to nine still pass it, the six bytes after `9` don't.
+/// Added to the digits for a second check: a digit still matches the mask after this, but the six bytes
+/// after `9` don't.
 const SIX_MORE: u64 = u64::from_le_bytes([0, 6, 6, 0, 0, 0, 0, 0]);
 const TWO_DIGITS_LINE_BYTES: usize = 5;
 /// Maximum number of digits of a length on the fast path.
 const DIGITS_MAX: usize = 4;
-/// Bytes per read: the size of the shortest complete bulk string of one byte.
+/// Number of bytes that are read at once: the size of the shortest non-empty bulk string.
 const WORD: usize = 8;
 /// Bytes before the header line of the key.
 const HEAD_BYTES: usize = 13;
@@ -199,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks the bytes as a whole and each of their prefixes.
+        /// The fast path agrees with the scanner on the bytes and on each of their prefixes.
         #[test]
         fn what_is_found_is_what_the_scanner_finds(pieces in prop::collection::vec(piece(), 1..4), flip: prop::sample::Index) {
             let mut bytes = pieces.concat();

@@ -135,7 +135,8 @@ impl Scanner {
             Length::Null => return Err(Problem::Length.at(begin + 1)),
             Length::Of(length) => length,
         };
-        // This is checked before any element arrives, so that a peer can't announce more than it may send.
+        // The limit is checked before any element arrives, so that a peer can't announce more than it may
+        // send.
         let limit = self.limits.elements_max;
         let missing = length.checked_mul(each).filter(|missing| *missing <= limit - self.elements);
         let missing = missing.ok_or_else(|| Problem::ElementsOverLimit { limit }.at(begin + 1))?;

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum size of a segment. It limits what one eviction frees, what one reader pins and what one write copies.
+/// Maximum size of a segment. One eviction frees, one reader pins and one write copies at most this
+/// many bytes.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 20;
 
 /// Id of one fill, and therefore of the body that it fetched. No two fills share an id, in this process or another.

@@ -17,7 +17,7 @@ pub struct OverBudget {
 /// Counts live bytes against one limit, in the classes filling, stored and pinned.
 ///
 /// `live` is authoritative: it is raised by compare-and-swap only while the result stays within the limit, so no interleaving exceeds it.
-/// The classes divide it; they change separately, and add up to it when nothing is in progress.
+/// The classes divide `live`. They change separately, and their sum equals `live` when no change is in progress.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: u64,
@@ -78,7 +78,7 @@ impl Budget {
         self.reserve_within(self.filling_bytes_max, bytes)
     }
 
-    /// Reserves room for bytes of a small body. Like [`Budget::reserve`], but half of the share of stored bytes may be used too, so that a
+    /// Reserves room for bytes of a small body. Unlike [`Budget::reserve`], it may also use half of the share of stored bytes, so that a
     /// few large fills and slow readers never prevent all small bodies from being stored.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Budget {
             if self.try_acquire(bytes) {
                 return Ok(());
             }
-            // A reservation that can't fit anyway must not empty the tier.
+            // A reservation that can't fit even into an empty tier must not evict everything.
             if self.held_bytes().saturating_add(bytes) > self.bytes_max {
                 break;
             }
@@ -222,7 +222,7 @@ impl Budget {
     fn release(&self, class: &AtomicI64, bytes: u64) {
         class.fetch_sub(bytes as i64, Relaxed);
         let before = self.live.fetch_sub(bytes, Relaxed);
-        debug_assert!(before >= bytes, "released more than was acquired");
+        debug_assert!(before >= bytes, "the budget released more bytes than it acquired");
     }
 
     fn refuse(&self, bytes: usize) -> OverBudget {
@@ -298,7 +298,7 @@ impl Charge {
     /// Decrements the number of table entries that hold the owner.
     pub(crate) fn leave(&self) {
         let before = self.holders.fetch_sub(1, Relaxed);
-        debug_assert!(before != 0 && before != FILLING, "left more often than entered");
+        debug_assert!(before != 0 && before != FILLING, "a charge left the table more often than it entered");
         if before == 1 {
             self.shift(&self.budget.stored, &self.budget.pinned);
         }
@@ -336,7 +336,7 @@ impl Drop for Charge {
 pub const ARC_HEADER_BYTES: usize = 16;
 
 /// Returns the number of bytes that an allocator uses for a block of `len` bytes. Common allocators have four size classes per doubling,
-/// and the waste, a tenth on average, is as resident as the bytes. Reserve this for boxed data.
+/// and waste a tenth on average, which is resident memory too. Reserve this number of bytes for boxed data.
 pub fn allocated_bytes(len: usize) -> usize {
     let class_bytes = match len {
         0 => return 0,
@@ -352,7 +352,7 @@ const FILLING: u32 = u32::MAX;
 /// Maximum number of eviction rounds. Evicting a value that is being read frees nothing immediately, so one round may not be enough.
 const EVICTION_ROUNDS: usize = 8;
 
-/// Returns at least zero: two threads that move the same charge may briefly make a class negative.
+/// Returns the value of a class, but at least 0: two threads that move the same charge may briefly make a class negative.
 fn clamped(class: &AtomicI64) -> u64 {
     u64::try_from(class.load(Relaxed)).unwrap_or(0)
 }

@@ -29,7 +29,7 @@ pub enum FilesUnavailable {
     /// The OS doesn't support or allow anonymous files, or too many files are open.
     #[error("the OS refuses to create anonymous files")]
     System(#[from] Errno),
-    /// Because of a file size limit, the process would be ended when it writes far into a sparse file.
+    /// The process has a file size limit: the OS would end it when it writes far into a sparse file.
     #[error("the file size of the process is limited to {bytes} bytes (RLIMIT_FSIZE)")]
     FileSizeLimited {
         /// The limit.
@@ -177,7 +177,7 @@ impl Drop for Extent {
 
 fn open_one() -> Result<OwnedFd, Errno> {
     let file = memfd_create("larder-segments", MemfdFlags::CLOEXEC)?;
-    // Fails now, rather than when the first segment is evicted.
+    // Punch a hole now, so that an unsupported system fails here, and not when the first segment is evicted.
     fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SLOT_BYTES)?;
     Ok(file)
 }
@@ -191,7 +191,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Returns the current setting if files can't be used with it. The kernel marks it with brackets.
+/// Returns the current setting, which the kernel marks with brackets, if files can't be used with it.
 fn unusable(text: &str) -> Option<String> {
     let setting = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     (!["advise", "never", "deny"].contains(&setting)).then(|| setting.to_owned())
@@ -202,7 +202,7 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 /// The kernel serialises writes to a file, so there are enough files that concurrent fills rarely share one.
 const FILES: usize = 16;
 
-/// Distance between two segments: a huge page of the usual size. Punching a hole in part of a huge page would overwrite its bytes.
+/// Distance between two segments: a huge page of the usual size. A hole in part of a huge page would overwrite the bytes of that part.
 const SLOT_BYTES: u64 = 2 << 20;
 
 const _: () = assert!(SEGMENT_BYTES_MAX as u64 <= SLOT_BYTES, "a segment fits its slot");

@@ -1,4 +1,5 @@
-//! Membership of the instances that share a tier, and how far each has read its log. Acknowledgements of purges depend on both.
+//! Membership of the instances that share a tier, and the position up to which each of them has read its log. Acknowledgements of purges
+//! depend on both.
 //!
 //! Each instance writes its own record with a time to live, and adds its id to a shared list. A tier may lose anything, so an instance that
 //! was seen recently counts until its record has expired, whether it is in the list or not. A new list is incomplete until all instances
@@ -32,10 +33,10 @@ pub struct Fleet {
     me: InstanceId,
     name: Box<str>,
     verification: Duration,
-    /// Makes the ids of lists that are created here unique.
+    /// Number of lists created here, which makes their ids unique.
     begun_count: AtomicU32,
     known: Mutex<KnownMembers>,
-    /// Serialises writes of this instance's record, so that none follows the last one.
+    /// Held while this instance's record is written, so that no write follows the announcement that it leaves.
     membership: tokio::sync::Mutex<Membership>,
 }
 
@@ -43,7 +44,7 @@ pub struct Fleet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     Member,
-    /// Has announced that it is leaving.
+    /// The instance has announced that it is leaving.
     Left,
 }
 
@@ -68,14 +69,14 @@ struct KnownMember {
     at: Instant,
 }
 
-/// An instance's arrival at a position in the log.
+/// Progress of one instance toward a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Id of the instance.
     pub id: InstanceId,
-    /// Name given by its operator.
+    /// Name that the operator gave the instance.
     pub name: Box<str>,
-    /// Time after which it was seen to have read the log that far; `None` if it hasn't in time.
+    /// Time after which the instance had read the log up to the position; `None` if it hadn't within the limit.
     pub after: Option<Duration>,
 }
 
@@ -109,11 +110,11 @@ impl Fleet {
         3 * self.verification
     }
 
-    /// Announces to the others that this instance is alive, and how far it has read the log. Call it often within its lifetime, and
+    /// Announces that this instance is alive, and the position up to which it has read the log. Call it often within its lifetime, and
     /// immediately after reading further.
     ///
     /// # Errors
-    /// The error of the tier. In that case, the others receive nothing new.
+    /// The error of the tier. The other instances then see no progress.
     pub async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
         let membership = self.membership.lock().await;
         match *membership {
@@ -147,7 +148,7 @@ impl Fleet {
         }
         let (listed, members) = self.read_members().await?;
         let is_known = |id: &InstanceId| *id == self.me || members.iter().any(|member| member.id == *id);
-        // Instances that were added after the list was read have no record among these.
+        // Only instances of the list that was read can be gone; later ones have no record in `members` yet.
         let gone: Vec<_> = listed.ids.iter().filter(|id| !is_known(id)).collect();
         if listed.ids.contains(&self.me) && gone.is_empty() {
             return Ok(());
@@ -161,12 +162,12 @@ impl Fleet {
         ids.await?.contains(&self.me).then_some(()).ok_or(BackingError::Full)
     }
 
-    /// Announces that this instance is leaving, so that no other waits for it. Its record says so for as long as other instances that know
-    /// it would count it, because a missing record could mean that the tier has lost it. Nothing is written after that, even if the log is
-    /// still read here.
+    /// Announces that this instance is leaving, so that no other instance waits for it. The record stays until all other instances have
+    /// stopped counting this one, because they would take a missing record for a loss by the tier. No record is written after that, even if
+    /// this instance still reads the log.
     ///
     /// # Errors
-    /// The error of the tier. In that case, the others wait until its record expires.
+    /// The error of the tier. The other instances then wait until the record expires.
     pub async fn leave(&self) -> Result<(), BackingError> {
         let mut membership = self.membership.lock().await;
         *membership = Membership::Left;
@@ -174,7 +175,7 @@ impl Fleet {
         self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
-    /// Returns how far each instance reports to have read the log.
+    /// Returns the position up to which each instance has read the log, by its own record.
     ///
     /// # Errors
     /// The error of the tier.
@@ -183,13 +184,13 @@ impl Fleet {
         Ok(members.into_iter().map(|member| member.read).collect())
     }
 
-    /// Waits up to `limit` until all instances have read the log up to a position, and returns which ones have. An instance that has known
-    /// the list for less than the verification time waits until that time is over.
+    /// Waits up to `limit` until all instances have read the log up to a position, and returns the progress of each. An instance that has
+    /// known the list for less than the verification time waits until that time is over.
     pub async fn reach(&self, place: LogCursor, limit: Duration) -> Arrivals {
         let begun = Instant::now();
         let mut after: HashMap<InstanceId, Duration> = HashMap::new();
         loop {
-            // The result is late by at most a quarter of the elapsed time.
+            // With this pause, the result is late by at most a quarter of the elapsed time.
             let pause = (begun.elapsed() / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let looked = self.read_members().await;
             let is_complete = looked.is_ok() && self.is_list_complete();
@@ -233,7 +234,8 @@ impl Fleet {
         instances
     }
 
-    /// Reads the list, and the records of all instances that are in it or known here; the latter are loaded together with the list.
+    /// Reads the list, and the records of all instances that are in it or known here; the records of known instances are loaded together
+    /// with the list.
     async fn read_members(&self) -> Result<(Listed, Vec<Member>), BackingError> {
         let mut known: Vec<InstanceId> = self.known.lock().members.keys().copied().collect();
         known.sort();
@@ -357,7 +359,7 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// Keys of the records of a fleet. Those of the gateway begin with other letters.
+/// Keys of the records of a fleet. The gateway's keys begin with other letters.
 const LIST: &[u8] = b"m";
 const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;

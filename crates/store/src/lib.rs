@@ -1,8 +1,8 @@
 //! Storage tiers of the cache: memory, and tiers behind it that other processes share.
 //!
-//! Decides which entries stay in memory and which are evicted, and counts the live bytes in each class. Never reads a header field or
-//! judges freshness. The memory tier never reads a clock or waits; its only files are anonymous ones in memory. Code that waits is in
-//! [`backing`] and [`remote`].
+//! This crate decides which entries stay in memory and which are evicted, and counts the live bytes in each class. It never reads a header
+//! field or judges freshness. The memory tier never reads a clock or waits; its only files are anonymous ones in memory. Code that waits is
+//! in [`backing`] and [`remote`].
 //!
 //! # Objects
 //!
@@ -32,9 +32,9 @@
 //!
 //! # Locks
 //!
-//! In this order: the lock of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the ballast, the list of
-//! groups that other processes know, a shard of the table. Records are dropped after the last lock is released, because dropping one may
-//! remove segments, which locks the list and shards.
+//! Locks are taken in this order: the lock of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the ballast,
+//! the list of groups that other processes know, a shard of the table. Records are dropped after the last lock is released, because
+//! dropping one may remove segments, which locks the list and shards.
 //!
 //! ```
 //! use std::sync::Arc;

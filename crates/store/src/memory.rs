@@ -34,14 +34,14 @@ pub struct MemoryConfig {
     pub bytes_max: u64,
     /// Share of `bytes_max` that fills in progress and pinned bytes may use; a fill beyond it isn't stored.
     pub filling_bytes_max: u64,
-    /// Expected mean size of an entry. An order of magnitude is enough: the number of remembered evicted keys follows from it.
+    /// Expected mean size of an entry. It determines the number of evicted keys that are remembered, so an order of magnitude is enough.
     pub entry_bytes_expected: u64,
     /// Minimum size of a segment that goes into a file from which the kernel can send; `None` keeps all segments on the heap.
     pub file_bytes_min: Option<usize>,
 }
 
 impl MemoryConfig {
-    /// Returns a configuration with the usual shares: half for fills, and entries of 4 KiB. All segments are on the heap.
+    /// Returns a configuration in which fills may use half of `bytes_max`, entries have 4 KiB, and all segments are on the heap.
     pub fn with_bytes_max(bytes_max: u64) -> Self {
         let filling_bytes_max = bytes_max / 2;
         Self { bytes_max, filling_bytes_max, entry_bytes_expected: 4 << 10, file_bytes_min: None }
@@ -65,7 +65,7 @@ pub struct Usage {
     pub filling_bytes: u64,
     /// Bytes that have left the table and are still being read.
     pub pinned_bytes: u64,
-    /// Limit on the sum of these three.
+    /// Limit on the sum of the three classes.
     pub bytes_max: u64,
     /// Stored responses evicted for space.
     pub evictions: u64,
@@ -73,7 +73,7 @@ pub struct Usage {
     pub segment_bytes_evicted: u64,
     /// Stored responses removed because they expired.
     pub expirations: u64,
-    /// Records and segments that were refused.
+    /// Records and segments that the table refused.
     pub admissions_refused: u64,
     /// Reservations that were refused.
     pub reservations_refused: u64,
@@ -134,7 +134,7 @@ impl<R: Record> Memory<R> {
         }
     }
 
-    /// Changes the record under `key` to the result of `decide`. No other update of the key runs meanwhile, but an eviction may.
+    /// Changes the record under `key` to the result of `decide`. No other update of the key runs at the same time, but an eviction may.
     ///
     /// `decide` must not update this tier, because it runs under the lock of the key, which other keys share.
     pub fn update<F>(&self, key: &[u8], decide: F) -> Applied
@@ -222,8 +222,8 @@ impl<R: Record> Memory<R> {
     }
 
     /// Returns the maximum size of a body that is stored when no other fill is in progress: half of the tier, minus the other memory that
-    /// its fill needs. A larger body would evict itself and everything else. The other memory is `arriving_bytes` plus the last segment
-    /// twice, once as it arrived.
+    /// its fill needs. A larger body would evict itself and everything else. The other memory is `arriving_bytes`, and the last segment a
+    /// second time, in the form in which it arrived.
     pub fn body_bytes_max(&self, arriving_bytes: u64) -> u64 {
         let segment_bytes = self.segment_bytes_max() as u64;
         if segment_bytes == 0 {
@@ -234,11 +234,11 @@ impl<R: Record> Memory<R> {
         let room = half.saturating_sub(arriving_bytes);
         let segments = room.saturating_sub(segment_bytes) / (segment_bytes + overhead_bytes);
         let left = room.saturating_sub(segments * (segment_bytes + overhead_bytes) + overhead_bytes);
-        // Size classes and pages round the copy up by a quarter at most.
+        // Size classes and pages enlarge the copy by at most a quarter.
         segments * segment_bytes + (left * 4 / 9).min(segment_bytes)
     }
 
-    /// Returns gauges and counters. Cheap, but the classes are read separately and may be inconsistent under traffic.
+    /// Returns gauges and counters. The call is cheap, but it reads the classes separately, so they may be inconsistent under traffic.
     pub fn usage(&self) -> Usage {
         let Shared { budget, counts, .. } = &*self.shared;
         Usage {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::Charge;
 
-/// A primary record: nominated fields and a bounded list of stored responses. The store knows only its size and expiry time.
+/// A primary record: nominated fields and a bounded list of stored responses. The store reads only the record's size, expiry time and
+/// number of responses.
 ///
 /// A record is immutable once shared. Bytes that a reader takes from a record are counted only while the record itself is held, so the
 /// reader must keep the `Arc` until they are written.
@@ -19,14 +20,14 @@ pub trait Record: Send + Sync + 'static {
     /// if it ends only by eviction or removal.
     fn expires_at_ms(&self) -> Option<u64>;
 
-    /// Returns the number of stored responses; 0 for a record that only holds a note about its key. Used only for counters.
+    /// Returns the number of stored responses; 0 for a record that only holds a note about its key. Only counters use this number.
     fn responses(&self) -> u64;
 }
 
 /// Change that an update makes to the record under a key.
 #[derive(Debug)]
 pub enum Change<R> {
-    /// Leaves the record as it is.
+    /// Leaves the record unchanged.
     Keep,
     /// Stores this record, replacing the current one.
     Put(Arc<R>),
@@ -56,7 +57,7 @@ pub enum SegmentPut {
     Stored,
     /// A segment with this id is stored already; segments are immutable, so the first one stays.
     AlreadyThere,
-    /// The segment was refused. Readers find a hole.
+    /// The segment was refused. Readers find a hole in the body.
     NotStored(Refusal),
 }
 
@@ -65,6 +66,6 @@ pub enum SegmentPut {
 pub enum Refusal {
     /// Larger than the limit for one entry.
     TooLarge,
-    /// Fills in progress and readers hold the memory that it needs.
+    /// No room: fills in progress and readers hold the memory.
     OverBudget,
 }

@@ -1,14 +1,16 @@
 //! Tier on a server of the Redis protocol: plain strings, no scripts, no modules.
 //!
 //! [`Remote`] implements [`Backing`]. `docs/internals/remote-tier.md` specifies names, bytes and connections, and how each promise is kept.
-//! The server must support RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`); `SET ... IFEQ` is used if supported.
+//! The server must support RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`); the tier uses `SET` with `IFEQ` if the server
+//! supports it.
 //!
-//! Makes no decisions about responses. Never waits for an unreachable server; [`Guarded`](crate::backing::Guarded) bounds all other waits.
+//! The tier makes no decisions about responses, and never waits for an unreachable server. [`Guarded`](crate::backing::Guarded) bounds all
+//! other waits.
 //!
 //! # Cost
 //!
-//! Two connections per process, and up to four more while records are replaced under a condition or leases are renewed. Followed keys are
-//! remembered, within [`RemoteSettings::followed_bytes_max`].
+//! Each process has two connections, and up to four more while it replaces records under a condition or renews leases. The table of
+//! followed keys takes at most [`RemoteSettings::followed_bytes_max`] bytes.
 //!
 //! # Locks
 //!
@@ -55,7 +57,7 @@ use crate::backing::{
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// Connections of one instance to a Redis-compatible server. Dropping it closes them.
+/// Connections of one instance to a Redis-compatible server. Dropping this value closes all of them.
 pub struct Remote {
     link: Arc<Link>,
     log_seen: log::LastSeen,

@@ -40,7 +40,7 @@ impl Record for SampleRecord {
         self.expires_at_ms
     }
 
-    /// Returns 0, 1 or 2 depending on the payload, so that tests cover each of these.
+    /// Returns a number of responses from 0 to 2, by the length of the payload, so that tests cover all three.
     fn responses(&self) -> u64 {
         (self.payload.len() as u64 + 1) % 3
     }

@@ -32,9 +32,9 @@ enum Data {
 /// Storage of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// On the heap, for readers in this process such as encryption.
+    /// The bytes are on the heap, for readers in this process such as encryption.
     Heap,
-    /// In a file from which the kernel can send, if the segment is large and the tier has files; otherwise on the heap.
+    /// The bytes are in a file from which the kernel can send, if the segment is large and the tier has files; otherwise on the heap.
     File,
 }
 
@@ -64,7 +64,7 @@ impl Segment {
             let charge = budget.reserve(Extent::resident_bytes(len) + Self::OVERHEAD_BYTES)?;
             match Extent::write(files, parts) {
                 Ok(extent) => return Ok(Self::new(Data::File(extent), charge)),
-                // The OS has no memory for the file. The heap may have some; if not, the process ends as it would without files.
+                // The OS has no memory for the file, but the heap may still have some.
                 Err(_) => budget.file_failed(),
             }
         }
@@ -146,7 +146,7 @@ struct OnHeap(Segment);
 
 impl AsRef<[u8]> for OnHeap {
     fn as_ref(&self) -> &[u8] {
-        self.0.in_place().expect("made of a segment on the heap")
+        self.0.in_place().expect("`OnHeap` holds segments on the heap only")
     }
 }
 

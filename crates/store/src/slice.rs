@@ -74,7 +74,7 @@ impl Slice {
     /// Drops the first `len` bytes.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer than `len` bytes.
     pub fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "within the slice");
         match &mut self.0 {
@@ -86,7 +86,7 @@ impl Slice {
     /// Splits off the first `len` bytes and returns them.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer than `len` bytes.
     #[must_use]
     pub fn split_to(&mut self, len: usize) -> Self {
         let mut first = self.clone();

@@ -1,7 +1,7 @@
 //! Vectors of `conformance/store`: bytes that this code writes, and how they are read.
 //!
-//! The files are compared with the current output; `WRITE_VECTORS=1` writes them. The expected value is the decoder's result for the bytes,
-//! never the value that was encoded.
+//! The tests compare the files with the current output; `WRITE_VECTORS=1` writes them. The expected value of a vector is the decoder's
+//! result for the bytes, never the value that was encoded.
 
 mod log;
 
@@ -88,7 +88,7 @@ impl File {
             std::fs::write(&path, &written).unwrap();
         }
         let there = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(there == written, "{} is out of date: cargo xtask vectors writes it", self.name);
+        assert!(there == written, "{} is out of date: run cargo xtask vectors", self.name);
     }
 }
 
@@ -152,7 +152,7 @@ fn continuity_is_as_written() {
     file.compare();
 }
 
-/// The reader has read up to the end of a record that begins at 10.
+/// Adds vectors for a reader that has read up to the end of a record that begins at offset 10.
 fn continuity_by_the_last_record(file: &mut File) {
     let url = |path: &str| purge(PurgeMode::Hard, PurgeTarget::Url(format!("https://a.example{path}")));
     let last = Bytes::from(url("/x"));
@@ -163,11 +163,11 @@ fn continuity_by_the_last_record(file: &mut File) {
     let mut another_id = last.to_vec();
     another_id[12] ^= 1;
     for (says, floor, end, there) in [
-        ("the last record is there", 10, read.offset.0, Some(last.clone())),
-        ("the last record is there, and more", 10, 200, Some(last.clone())),
-        ("another record of its length", 10, read.offset.0, Some(url("/y").into())),
+        ("the log ends with the last record read", 10, read.offset.0, Some(last.clone())),
+        ("the log continues after the last record read", 10, 200, Some(last.clone())),
+        ("another record of the same length", 10, read.offset.0, Some(url("/y").into())),
         ("the same purge with another id", 10, read.offset.0, Some(another_id.into())),
-        ("a shorter record, and others", 10, 200, Some(url("/").into())),
+        ("a shorter record, and more records", 10, 200, Some(url("/").into())),
         ("a longer record", 10, 200, Some(url("/xyz").into())),
         ("the last record is below the floor", read.offset.0, 200, None),
     ] {
@@ -248,7 +248,7 @@ fn sealed(mut content: Vec<u8>) -> Vec<u8> {
     content
 }
 
-/// Histories, run on the double; other tiers must produce the same results.
+/// Runs histories of operations on the test double. Other tiers must produce the same results.
 #[tokio::test(start_paused = true)]
 async fn histories_are_as_written() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -296,7 +296,7 @@ fn record(variants: Vec<Variant<'static>>, note: Option<Note<'_>>, keys: Option<
 const PROGRESS: &str =
     "4c41520104000000310000000700000000000000080000000000000001030000007011010000000000463426aa4dcddd62";
 
-/// Returns a record whose body has another state.
+/// Returns `record` with the state of its body replaced.
 fn in_state(mut record: Vec<u8>, state: u8) -> Vec<u8> {
     let content = record.len() - 8;
     let place = content - 33;
@@ -329,14 +329,14 @@ fn records_are_as_written() {
     file.with_damage("a note", &record(Vec::new(), Some(note), None), (3, decode));
     for (says, because) in [
         ("a holder that gave up", ""),
-        ("the same, with a reason of older versions", "503 0123456789abcdef"),
-        ("the same of a second forward", "connection-refused 0000000000000001 0123456789abcdef"),
+        ("a holder that gave up, with a reason of older versions", "503 0123456789abcdef"),
+        ("a holder that gave up its second forward", "connection-refused 0000000000000001 0123456789abcdef"),
     ] {
         let note = Note { kind: NoteKind::GaveUp, because: because.as_bytes(), ..note };
         file.decoded(says, &record(Vec::new(), Some(note), None), decode);
     }
     file.with_damage(
-        "a response, and another that is stored apart",
+        "a response, and another one in a separate record",
         &record(vec![inside(b"hi"), apart], None, None),
         (3, decode),
     );
@@ -351,7 +351,7 @@ fn records_are_as_written() {
     };
     file.with_damage("a part without any bytes", &part(), (3, decode));
     for (says, state) in
-        [("a body in the state that older versions used", 3), ("in a state that is unknown", 4)]
+        [("a body in the state that older versions used", 3), ("a body in an unknown state", 4)]
     {
         file.decoded(says, &in_state(part(), state), decode);
     }

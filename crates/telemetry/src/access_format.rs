@@ -16,13 +16,13 @@ pub enum AccessFormat {
     Combined,
 }
 
-/// The logged facts about one request. Values are as received. There is no field for credentials, so that
+/// The logged data of one request. Values are as received. There is no field for credentials, so that
 /// Authorization and Cookie can't reach the log.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessRecord<'a> {
     /// Time at which the request head was complete, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The client, after PROXY protocol and trusted forwarding; none over a Unix socket.
+    /// The client's address, from PROXY protocol and trusted forwarding fields if present; `None` over a Unix socket.
     pub client: Option<IpAddr>,
     /// The method as received.
     pub method: &'a [u8],
@@ -44,7 +44,7 @@ pub struct AccessRecord<'a> {
     pub server: Option<&'a str>,
     /// The result of the cache.
     pub cache: CacheResult,
-    /// The member that the gateway added to Cache-Status.
+    /// The list member that the gateway added to Cache-Status.
     pub cache_status: Option<&'a [u8]>,
     /// The Referer field.
     pub referer: Option<&'a [u8]>,
@@ -77,7 +77,7 @@ impl Default for Redaction {
 }
 
 impl Redaction {
-    /// Redacts the parameters of these names, in any case.
+    /// Redacts the parameters with these names; case doesn't matter.
     pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let lower = |name: &str| name.to_ascii_lowercase().into_bytes().into_boxed_slice();
         Self { names: names.into_iter().map(|name| lower(name.as_ref())).collect() }
@@ -131,11 +131,11 @@ impl Redaction {
 }
 
 //= RFC 9110 section 4.2.4: userinfo in URIs is deprecated
-/// Passes on the scheme and redacted user information, if there is any, and returns the rest.
+/// Calls `piece` with the scheme and the redacted user information, if there is any, and returns the remaining URL.
 fn without_userinfo<'a>(url: &'a [u8], piece: &mut impl FnMut(&'a [u8])) -> &'a [u8] {
     let end = url.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(url.len());
     let before_authority = match url {
-        // A URL without a scheme uses that of the page.
+        // A URL without a scheme inherits the scheme of its page.
         [b'/', b'/', ..] => Some(2),
         _ => url[..end].windows(3).position(|window| window == b"://").map(|scheme| scheme + 3),
     };
@@ -179,7 +179,7 @@ fn hex_pair(high: u8, low: u8) -> Option<u8> {
 }
 
 impl AccessRecord<'_> {
-    /// Appends one line, with its end.
+    /// Appends one line, including the line end.
     pub(crate) fn write(&self, format: AccessFormat, redaction: &Redaction, line: &mut Vec<u8>) {
         match format {
             AccessFormat::Json => self.write_json(redaction, line),
@@ -226,7 +226,7 @@ impl AccessRecord<'_> {
         line.push(b'}');
     }
 
-    /// Writes seconds, with microseconds.
+    /// Writes the duration in seconds, with six decimal places.
     fn write_duration(&self, line: &mut Vec<u8>) {
         json_number(line, "duration_seconds", self.duration_ns / 1_000_000_000);
         line.push(b'.');
@@ -273,7 +273,7 @@ fn cut(value: &[u8]) -> &[u8] {
     &value[..value.len().min(FIELD_BYTES_MAX)]
 }
 
-/// Writes one member with a text; nothing if there is no value.
+/// Writes one member with a string value, or nothing if there is no value.
 fn json_text(line: &mut Vec<u8>, name: &str, value: Option<&[u8]>, escape: impl Fn(&[u8], &mut Vec<u8>)) {
     let Some(value) = value else { return };
     json_name(line, name);
@@ -316,7 +316,7 @@ fn combined_escape(value: &[u8], line: &mut Vec<u8>) {
     escape_runs(value, line, special, |byte, line| push_hex(b"\\x", byte, line));
 }
 
-/// Copies the runs between special bytes whole, because most values have no special bytes.
+/// Copies the bytes between special bytes in one step, because most values have no special bytes.
 fn escape_runs(
     value: &[u8],
     line: &mut Vec<u8>,

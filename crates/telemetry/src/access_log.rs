@@ -25,7 +25,7 @@ use crate::registry::Telemetry;
 /// The destination of the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessTarget {
-    /// No log; recording costs a comparison.
+    /// No log. Recording a line then costs one comparison.
     Off,
     /// Standard output.
     Stdout,
@@ -48,7 +48,7 @@ pub struct AccessLogOptions {
     pub workers: usize,
 }
 
-/// An error of the target.
+/// An error while opening the target of the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessLogError {
@@ -74,10 +74,10 @@ pub enum AccessLogError {
     ThreadNotStarted(io::Error),
 }
 
-/// The target accepted no lines within the limit. The writer keeps them, unless the process ends.
+/// The target did not accept all lines within the limit. The writer keeps the lines until the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalled {
-    /// Lines that are not written.
+    /// Number of lines that are not written yet.
     pub lines: u64,
 }
 
@@ -88,7 +88,7 @@ pub enum Reopened {
     NoFile,
     /// The writer continues in the new file.
     InNewFile,
-    /// The writer still waits for the old file, and continues in the new one after that.
+    /// The writer still waits for the old file, and then continues in the new one.
     AfterStall(Stalled),
 }
 
@@ -170,7 +170,7 @@ struct Batch {
 pub const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 /// Time for which the writer collects further lines after the first.
 const LINGER: Duration = Duration::from_millis(20);
-/// Bytes of buffer for each line of the limit: a typical line is half as long.
+/// Buffer bytes for each line that a queue may hold. A typical line takes half of them.
 const LINE_BYTES_PLANNED: usize = 1024;
 
 impl AccessLog {
@@ -310,7 +310,7 @@ impl Batch {
 
 impl Shared {
     fn wake_writer(&self) {
-        // A plain read is the usual case, and leaves the cache line shared.
+        // Usually a plain read is enough, which leaves the cache line shared.
         if self.waiting.load(Ordering::Relaxed) || self.waiting.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -383,7 +383,7 @@ struct Sink {
 struct Writer {
     shared: Arc<Shared>,
     sink: Sink,
-    /// Empty between rounds; exchanged for the full buffers.
+    /// Buffers that are exchanged for the full ones of a queue; empty between rounds.
     batch: Batch,
     failing: Failing,
 }
@@ -413,7 +413,7 @@ impl Writer {
         }
     }
 
-    /// Waits for lines or requests, lets more lines gather, and takes the requests.
+    /// Waits for lines or requests, then up to [`LINGER`] for more lines, and takes the requests.
     fn wait(&mut self) -> (u64, Closing) {
         let shared = Arc::clone(&self.shared);
         let mut orders = shared.orders.lock();
@@ -427,7 +427,7 @@ impl Writer {
             if is_same_file(&self.sink.file, &sink.file) {
                 sink.torn = torn;
             } else if !torn.is_empty() {
-                // The rest of a line doesn't belong in another file.
+                // The second half of a line is dropped, because the new file lacks its first half.
                 shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
             }
             self.sink = sink;
@@ -436,7 +436,7 @@ impl Writer {
     }
 
     fn round(&mut self) {
-        // Before the queues are emptied: a later line sets it again.
+        // Reset before the queues are emptied, so that a later line sets it again.
         let shared = Arc::clone(&self.shared);
         shared.waiting.store(false, Ordering::Release);
         for queue in &shared.queues {

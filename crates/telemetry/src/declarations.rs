@@ -9,7 +9,7 @@ use crate::labels::CacheResult;
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricType {
-    /// Only increases, from zero at the start of the process.
+    /// A value that only increases, from zero at the start of the process.
     Counter,
     /// Increases and decreases.
     Gauge,
@@ -267,7 +267,7 @@ metrics! {
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
         "Time from the complete request head until the kernel has accepted the last byte of the response.";
     ResponseSecondsTotal "larder_response_seconds_total" Counter Seconds ["site", "method", "status", "cache"],
-        "Time of the responses in `larder_requests_total`.";
+        "Sum of the durations of the requests in `larder_requests_total`.";
     RuleRequestsTotal "larder_rule_requests_total" Counter Count ["site", "rule", "cache"],
         "Requests answered, by cache rule.";
     RuleResponseBytesTotal "larder_rule_response_bytes_total" Counter Bytes ["site", "rule", "cache"],
@@ -297,7 +297,7 @@ metrics! {
     TierClockAheadSeconds "larder_tier_clock_ahead_seconds" Gauge Seconds ["store"],
         "Time by which the clock of the server behind a store is ahead of this instance's; negative if it is behind, and absent while unknown.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
-        "Doubts about copies in memory, by reason: `changed` (another instance or client changed a record: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier was unavailable).";
+        "Events after which copies in memory are no longer trusted, by reason: `changed` (another instance or client changed a record: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier was unavailable).";
     TierInstances "larder_tier_instances" Gauge Count ["store"],
         "Known instances that share the tier behind memory, including this one.";
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
@@ -391,7 +391,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "reason",
-        "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total`, `larder_origin_errors_total`, `larder_origin_server_failures_total` and `larder_purges_refused_total` are on the page on `Cache-Status`, those of `larder_admin_refused_total` on that of the admin API",
+        "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total`, `larder_origin_errors_total`, `larder_origin_server_failures_total` and `larder_purges_refused_total` are listed on the page on `Cache-Status`, and those of `larder_admin_refused_total` on the page on the admin API",
     ),
     (
         "result",

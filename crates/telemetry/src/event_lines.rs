@@ -17,7 +17,7 @@ pub(crate) struct EventLines {
     waiting: Mutex<Waiting>,
     wake: Condvar,
     done: Condvar,
-    /// Held during a write.
+    /// Lock of standard error, held during a write.
     writing: Mutex<()>,
     dropped: AtomicU64,
 }
@@ -32,7 +32,7 @@ struct Waiting {
 
 /// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
 const AT_ONCE_BYTES_MAX: usize = 4096;
-/// Some thousand lines: enough for a reader that pauses for a second.
+/// Maximum size of the queue: some thousand lines, enough for a reader that pauses for a second.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
 impl EventLines {
@@ -79,7 +79,7 @@ impl EventLines {
     }
 
     fn write(&self, bytes: &[u8]) {
-        // Only the metric can report this.
+        // The metric is the only place where this failure can be reported.
         if io::stderr().write_all(bytes).is_err() {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             self.dropped.fetch_add(lines as u64, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl EventLines {
             waiting.is_taken = true;
             drop(waiting);
             let writing = self.writing.lock();
-            // In pieces: a blocked write would hold the lock that a panic message needs.
+            // Written in pieces, because a blocked write would hold the lock that a panic message needs.
             for piece in batch.chunks(AT_ONCE_BYTES_MAX) {
                 while !takes_bytes(PATIENCE) {}
                 self.write(piece);
@@ -115,7 +115,7 @@ impl Waiting {
     }
 }
 
-/// An event is one write. It always succeeds, because a failure would be reported on standard error.
+/// An event is one write. Writing always succeeds, because `tracing` would report a failure on standard error.
 impl Write for &EventLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.add(bytes);

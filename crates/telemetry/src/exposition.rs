@@ -16,7 +16,7 @@ pub enum Number {
     Whole(u64),
     /// A real number, mostly seconds.
     Real(f64),
-    /// A sum of seconds: a sum of whole numbers never decreases by rounding, which Prometheus would take for
+    /// A sum of seconds, as a whole number: its sums never decrease by rounding, which Prometheus would take for
     /// a counter reset.
     Nanoseconds(u64),
 }
@@ -107,7 +107,7 @@ impl Sample {
         }
     }
 
-    /// Returns the value of one series, if it exists. For the admin API and for tests.
+    /// Returns the value of one series, if it exists. The admin API and tests use it.
     pub fn value(&self, metric: Metric, labels: &[&str]) -> Option<Number> {
         self.values.get(&metric)?.get(&owned(labels)).copied()
     }

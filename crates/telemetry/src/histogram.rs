@@ -56,7 +56,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds a duration. A bound belongs to its bucket: `le` means less or equal.
+    /// Adds a duration. A duration equal to a bound belongs to the bucket of that bound (`le`: less or equal).
     pub fn record(&mut self, duration_ns: u64) {
         let bucket = DURATION_BOUNDS.partition_point(|(bound_ns, _)| *bound_ns < duration_ns);
         self.counts[bucket] += 1;
@@ -97,7 +97,7 @@ impl Buckets {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum_ns: 0 }
     }
 
-    /// Adds `count` durations of at most `at_most_ns` each.
+    /// Adds `count` durations to the bucket that contains `at_most_ns`.
     pub fn add(&mut self, at_most_ns: u64, count: u64) {
         let bucket = self.bounds.partition_point(|(bound_ns, _)| *bound_ns < at_most_ns);
         self.counts[bucket] += count;

@@ -1,8 +1,8 @@
 //! Metrics, the access log, the event log and the traces of Larder.
 //!
-//! Decides which metrics exist (one table, [`METRICS`]), how they are counted during a request without cost
-//! to other cores, how they are written for Prometheus, and the format and redaction of access log lines.
-//! Never listens on a socket, reads configuration, or uses another crate of the workspace.
+//! The crate defines which metrics exist (one table, [`METRICS`]), counts them during a request without cost
+//! to other cores, and writes them for Prometheus. It also formats and redacts the lines of the access log.
+//! It never listens on a socket, reads configuration, or uses another crate of the workspace.
 //!
 //! Main types: [`Telemetry`] (the registry, one per process), [`WorkerRecorder`] (one per worker, counts),
 //! [`Sample`] (the values of a scrape; providers add to it), [`AccessLog`] with one [`AccessRecorder`] per

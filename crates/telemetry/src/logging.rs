@@ -31,7 +31,7 @@ pub enum LoggingError {
     LevelsUnreadable {
         /// The levels as given.
         levels: String,
-        /// The problem with them.
+        /// The reason why they are invalid.
         reason: String,
     },
     /// The writer thread can't be started.
@@ -76,7 +76,7 @@ pub fn install(format: LogFormat, levels: &str) -> Result<LogLevels, LoggingErro
     Ok(levels)
 }
 
-/// Waits up to `limit` until every line is written. For the end of the process.
+/// Waits up to `limit` until every line is written. Call it before the process ends.
 pub fn flush(limit: Duration) {
     LINES.flush(limit);
 }
@@ -86,7 +86,7 @@ pub fn report_to(telemetry: &Telemetry) {
     telemetry.collect_from(Box::new(|sample| sample.add(Metric::LogDroppedTotal, &[], LINES.dropped())));
 }
 
-/// A process has one standard error.
+/// Static, because a process has only one standard error.
 static LINES: EventLines = EventLines::new();
 
 /// Checks levels without changing anything, for the check of a configuration.
@@ -118,7 +118,7 @@ where
 /// This library warns about frames of clients, with a line for each frame: a client could fill the log.
 const QUIET: &str = "h2=error";
 
-/// Parses levels. Ignores the environment, which only the binary reads.
+/// Parses levels. Ignores environment variables, which only the binary reads.
 fn parse(levels: &str) -> Result<EnvFilter, LoggingError> {
     let builder = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let all = match levels {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-/// Limit of registered names, by the type of their numbers; the last number is never assigned.
+/// Maximum number of registered names, limited by the type of their numbers.
 const NAMES_MAX: usize = u16::MAX as usize;
 
 /// Names numbered in the order of registration. Number 0 belongs to no name.
 pub(crate) struct NumberedNames {
     names: Vec<String>,
-    /// A start registers thousands of names: searching `names` for each would take seconds.
+    /// The number of each name. A start registers thousands of names, and searching `names` for each would take seconds.
     numbers: HashMap<String, u16>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn collect(sample: &mut Sample) {
         sample.add(Metric::ProcessMaxFds, &[], files);
     }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-        // One descriptor is that of the directory itself.
+        // One of the descriptors belongs to the listing of the directory itself.
         sample.add(Metric::ProcessOpenFds, &[], entries.count().saturating_sub(1) as u64);
     }
 }

@@ -11,27 +11,27 @@ use crate::labels::{
 };
 use crate::tables::{Event, OriginAnswer, RequestOutcome, SiteEvent, Tables};
 
-/// The facts about an answered purge.
+/// The labels and the duration of an answered purge.
 #[derive(Debug, Clone, Copy)]
 pub struct PurgeAnswer {
     /// The kind of selection: `url`, `tag` and so on.
     pub form: &'static str,
     /// `hard`, `soft` or `refresh`.
     pub mode: &'static str,
-    /// Its reach: `complete` or `partial`.
+    /// `complete` if all instances have applied the purge, else `partial`.
     pub reach: &'static str,
     /// Time from the request to the response.
     pub duration_ns: u64,
 }
 
-/// Counts for one worker. Cheap to clone; clones share their counters, so each worker should use its own.
-/// Reasons and modes are `'static` words, to bound the number of series.
+/// Counts events for one worker. Cheap to clone; clones share their counters, so each worker should use its own.
+/// Reasons and modes are `'static` strings, which bounds the number of series.
 #[derive(Debug, Clone)]
 pub struct WorkerRecorder {
     shard: Arc<Shard>,
 }
 
-/// Raises a gauge by one until it is dropped, on any thread.
+/// A guard that raises a gauge by one until it is dropped. Any thread may drop it.
 #[derive(Debug)]
 #[must_use = "the gauge falls when the guard is dropped"]
 pub struct GaugeGuard {
@@ -70,7 +70,7 @@ impl WorkerRecorder {
         self.guard(IN_FLIGHT)
     }
 
-    /// Counts a client connection that was accepted, or turned out to be of this kind.
+    /// Counts a client connection as this kind, once it is accepted or its kind is detected.
     pub fn connection(&self, kind: ConnectionKind) -> GaugeGuard {
         self.event(Metric::ConnectionsTotal, kind.as_str());
         self.guard(CONNECTIONS + kind as usize)
@@ -271,7 +271,7 @@ pub(crate) fn connections(shard: &Shard) -> u64 {
 }
 
 /// Returns the gauges of all shards, as metric, label value and sum. Relaxed reads suffice: a guard raises
-/// and lowers the same cell, so no sum is below zero for long.
+/// and lowers the same cell, so a sum below zero is only temporary.
 pub(crate) fn gauges(shards: &[Arc<Shard>]) -> impl Iterator<Item = (Metric, Option<&'static str>, u64)> {
     let single =
         [(Metric::RequestsInFlight, None, IN_FLIGHT), (Metric::CollapsedWaiters, None, COLLAPSED_WAITERS)];

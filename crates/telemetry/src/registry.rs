@@ -26,7 +26,7 @@ pub struct BuildInfo {
 
 /// All metrics of the process.
 pub struct Telemetry {
-    /// One per worker, and one for background work.
+    /// One shard per worker, and one for background work.
     shards: Vec<Arc<Shard>>,
     totals: Mutex<Totals>,
     sites: RwLock<NumberedNames>,
@@ -43,8 +43,8 @@ type Stranger = Box<dyn Fn(&mut String, Duration) + Send + Sync>;
 
 struct Totals {
     sum: Tables,
-    /// Empty between scrapes. Each shard exchanges its full tables for it, so that tables are reused instead
-    /// of allocated.
+    /// Empty tables that each shard swaps for its full ones in a scrape, so that tables are reused instead of
+    /// allocated.
     spare: Box<Tables>,
 }
 
@@ -170,8 +170,8 @@ impl Telemetry {
         self.shards.len() > 1
     }
 
-    /// Adds counters that exist before their first event, so that `rate()` doesn't miss it. The
-    /// Redis-compatible server adds its own, if it runs.
+    /// Adds counters that are exposed before their first event, so that `rate()` doesn't miss that event. The
+    /// Redis-compatible server, if it runs, adds its own.
     fn collect_zeros(&self, sample: &mut Sample) {
         // The unnamed store always exists.
         let is_plain = |row: &&crate::Declaration| {

@@ -35,7 +35,7 @@ pub struct RequestOutcome {
 pub struct OriginAnswer {
     /// The origin.
     pub origin: OriginId,
-    /// The method of the request to it.
+    /// The method of the request to the origin.
     pub method: Method,
     /// The final status; `None` without a complete head.
     pub status: Option<u16>,
@@ -81,7 +81,7 @@ pub(crate) struct Tables {
     site_events: HashMap<SiteEvent, u64, FixedState>,
 }
 
-/// The names of the numbers in the tables.
+/// The names of sites, rules and origins, indexed by the numbers in the tables.
 pub(crate) struct Names<'a> {
     pub(crate) sites: &'a [String],
     pub(crate) rules: &'a [String],
@@ -137,7 +137,7 @@ impl Tables {
         self.count(event, 1);
     }
 
-    /// Counts an event, and other counters that it contributes to.
+    /// Adds `amount` to the counter of an event.
     pub(crate) fn count(&mut self, event: Event, amount: u64) {
         *self.events.entry(event).or_default() += amount;
     }
@@ -272,7 +272,7 @@ fn collect_requests(key: u64, answers: &Answers, names: &Names<'_>, sample: &mut
     sample.add(Metric::RuleResponseBytesTotal, &[site, rule, cache], body_bytes);
 }
 
-/// Adds all outcomes of an origin that has been used: `rate()` misses the event that creates a series.
+/// Adds all outcomes of an origin that has been used, because `rate()` misses an event that creates a series.
 fn collect_origin(name: &str, durations: &Histogram, sample: &mut Sample) {
     sample.histogram(Metric::OriginFetchDurationSeconds, &[name], &Buckets::from(durations));
     if durations.count() > 0 {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the warnings about one subject that were written and suppressed: at most `PER_SECOND_MAX` in a
-/// second. Clients cause them, and a client that sends many requests must not fill the disk; metrics count
-/// all of them.
+/// second. Clients cause these warnings, and a client that sends many requests must not fill the disk. Metrics
+/// count the causes of all warnings.
 #[derive(Debug, Default)]
 pub struct Warnings<const PER_SECOND_MAX: u64> {
     /// The second of the last warning, and the number of warnings in it.

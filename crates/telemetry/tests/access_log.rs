@@ -46,7 +46,7 @@ fn record<'a>(target: &'a [u8], user_agent: &'a [u8]) -> AccessRecord<'a> {
     }
 }
 
-/// Returns the content of the log after these records and its shutdown.
+/// Returns the content of a log with these records, after the log was closed.
 fn logged(format: AccessFormat, records: &[AccessRecord<'_>]) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");

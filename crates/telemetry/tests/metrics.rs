@@ -220,7 +220,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry
 }
 
-/// Records commands of operators, and refusals.
+/// Counts a reload, a failed upgrade, a refusal by the admin API, and similar events.
 fn add_orders(recorder: &WorkerRecorder) {
     recorder.reload("applied");
     recorder.upgrade("failed");
@@ -283,7 +283,7 @@ fn rules_are_told_apart_and_add_up_to_their_site() {
     assert_eq!(of_rule("larder_rule_response_bytes_total", "shop", "images"), Some(28.0));
     let of_shop = [("site", "shop"), ("method", "GET"), ("status", "200"), ("cache", "hit")];
     assert_eq!(value_of(&values, "larder_requests_total", &of_shop), Some(2.0), "of all rules");
-    // Exact to the nanosecond: a rounded sum could decrease between scrapes.
+    // The sum is exact to the nanosecond, because a rounded sum could decrease between scrapes.
     assert_eq!(value_of(&values, "larder_response_seconds_total", &of_shop), Some(2e-9));
     assert_eq!(value_of(&values, "larder_response_bytes_total", &[of_shop[0], of_shop[3]]), Some(42.0));
 }

@@ -13,7 +13,7 @@ pub fn read<Asked: FromArgMatches>(definition: clap::Command) -> Asked {
     parsed.unwrap_or_else(|error| end_with(&error))
 }
 
-/// Prints the message and exits. Help is a result too: if it can't be written, the command has failed.
+/// Prints the message and exits. Help counts as a result: if it can't be written, the command fails.
 fn end_with(error: &clap::Error) -> ! {
     match error.print().and_then(|()| io::stdout().flush()) {
         Err(unwritten) if !error.use_stderr() && unwritten.kind() != io::ErrorKind::BrokenPipe => {
@@ -24,9 +24,9 @@ fn end_with(error: &clap::Error) -> ! {
     }
 }
 
-/// Adds a variable to every option: the program, the command and the option, as in `LARDER_KV_LISTEN`. The command is
-/// part of the name because `--listen` of one command differs from that of another, and because container platforms
-/// then set none of these names for a service called larder.
+/// Adds a variable to every option: the program, the command and the option, as in `LARDER_KV_LISTEN`. The name has
+/// the command because `--listen` of one command differs from that of another. It also prevents conflicts with
+/// variables such as `LARDER_PORT`, which container platforms set for a service called larder.
 #[must_use]
 pub fn with_variables(definition: clap::Command) -> clap::Command {
     let program = upper(definition.get_name());

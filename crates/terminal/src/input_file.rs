@@ -1,4 +1,4 @@
-//! Reads files that users name: only kinds of files that have an end, and up to a size limit.
+//! Reads files that users name: only of accepted kinds, and up to a size limit.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -25,10 +25,10 @@ pub const SECRET_BYTES_MAX: u64 = 64 << 10;
 ///
 /// Returns an error if the file doesn't exist, is of another kind, or is larger than allowed.
 pub fn read(path: &Path, kind: Kind, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Checked before opening, which has effects on devices, and fails on sockets with an unhelpful error.
+    // Check before opening, because opening has effects on devices, and fails on sockets with an unhelpful error.
     check(std::fs::metadata(path)?.file_type(), kind)?;
     let file = open(path, kind)?;
-    // Another file may have the name by now.
+    // Check again, because the path may name another file by now.
     check(file.metadata()?.file_type(), kind)?;
     read_whole(file, bytes_max)
 }

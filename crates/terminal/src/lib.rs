@@ -1,7 +1,7 @@
 //! Shared parts of Larder's programs at the terminal: the command line and its variables, output, exit statuses, files
 //! and quantities that users name, versions, manual pages and completions.
 //!
-//! Independent of what a program does. Main entries: [`run`] and [`command_line::read`], [`output`], [`OwnCommand`].
+//! The crate doesn't depend on any program. Main entries: [`run`], [`command_line::read`], [`output`], [`OwnCommand`].
 
 pub mod command_line;
 pub mod input_file;

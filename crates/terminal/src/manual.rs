@@ -42,9 +42,8 @@ fn visible(definition: &clap::Command) -> clap::Command {
         .subcommands(listed)
 }
 
-/// Corrects the script for bash. If the program's name has a hyphen, the script enters a command under one name and
-/// looks its words up under another: `larder__bench__subcmd__http` and `larder__subcmd__bench__subcmd__http`. Nothing
-/// would be completed after a command.
+/// Corrects the script for bash. If the program's name has a hyphen, the original script uses two names for a command
+/// (`larder__bench__subcmd__http` and `larder__subcmd__bench__subcmd__http`), so it completes nothing after a command.
 fn with_one_spelling(script: &str, program: &str) -> String {
     script.replace(&program.replace('-', "__subcmd__"), &program.replace('-', "__"))
 }

@@ -4,7 +4,7 @@
 /// intended word.
 pub fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |word: &&str| strsim::damerau_levenshtein(wrong, word);
-    // Comparing costs the product of the lengths, and no known word is that long.
+    // The cost of a comparison is the product of the lengths, and no known word is that long.
     if wrong.len() > 64 {
         return None;
     }

@@ -19,13 +19,13 @@ pub fn run(program: &'static str, main: impl FnOnce() -> ExitCode) -> ExitCode {
 
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
-/// Returns the name of this process's program.
+/// Returns the name of the running program.
 fn program() -> &'static str {
     PROGRAM.get().copied().unwrap_or("larder")
 }
 
-/// Prints a result of a command. A reader that has closed the pipe, such as `head`, isn't an error; any other failure
-/// makes `ended` return one.
+/// Prints a result of a command. A reader that has closed the pipe, such as `head`, isn't an error; after any other
+/// failure, `ended` returns a failure.
 pub fn result(text: &str) {
     if let Err(error) = to_stdout(text) {
         IS_CUT.store(true, Ordering::Relaxed);
@@ -45,7 +45,7 @@ pub fn listening(url: &str) {
     }
 }
 
-/// Returns the exit status: a failure if results are missing.
+/// Returns `status`, or a failure if some results could not be written.
 pub(crate) fn ended(status: ExitCode) -> ExitCode {
     if IS_CUT.load(Ordering::Relaxed) { ExitCode::FAILURE } else { status }
 }
@@ -117,7 +117,7 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Returns whether a character controls the terminal, or the order of other characters (Unicode's bidirectional
-/// controls), instead of being visible. Texts from other sources are shown without these.
+/// controls), instead of being visible. Texts from other sources are shown without such characters.
 pub fn is_control(character: char) -> bool {
     let orders = matches!(
         character,
@@ -131,7 +131,7 @@ pub fn note(text: &str) {
     to_stderr(format_args!("{}: {text}", program()));
 }
 
-/// Prints a line that belongs to the previous one.
+/// Prints a line that continues the previous message.
 pub fn hint(text: &str) {
     to_stderr(text);
 }

@@ -25,7 +25,7 @@ pub enum OwnCommand {
 }
 
 impl OwnCommand {
-    /// Runs the command; `definition` is that of the whole command line.
+    /// Runs the command; `definition` defines the whole command line.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ impl Authority {
     /// # Panics
     /// Panics if the system provides no random numbers or no temporary folder.
     pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names are valid names");
+        let mut params = CertificateParams::new(Vec::new()).expect("an empty list of names is valid");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "test authority");
         let key = KeyPair::generate().expect("a key");

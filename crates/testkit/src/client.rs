@@ -29,7 +29,7 @@ pub enum End {
 /// A response with its body.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// 1xx responses received before it.
+    /// 1xx responses received before the final response.
     pub interim: Vec<Head>,
     /// Status line and fields.
     pub head: Head,
@@ -179,7 +179,7 @@ impl Client {
         self.response_to("GET")
     }
 
-    /// Reads the response to a method.
+    /// Reads the response to a request with this method.
     ///
     /// # Panics
     /// Panics if no complete head arrives.
@@ -188,7 +188,7 @@ impl Client {
         self.try_response_to(method).expect("a response")
     }
 
-    /// Reads the response to a method.
+    /// Reads the response to a request with this method.
     ///
     /// # Errors
     /// Returns an error if no complete head arrives. A body that is cut short isn't an error;

@@ -19,7 +19,7 @@ impl Service {
         self.status_bytes("VmRSS:") + self.anonymous_file_bytes()
     }
 
-    /// Returns the memory of its data in bytes: pages that don't belong to a file, and anonymous files.
+    /// Returns the data of the process in memory, in bytes: pages that don't belong to a file, and anonymous files.
     ///
     /// # Panics
     /// Panics if the process has ended.
@@ -66,7 +66,7 @@ impl Service {
         waited.saturating_sub(longest + own)
     }
 
-    /// Returns the time for which each of its threads has waited for a core since it began.
+    /// Returns, for each thread of the process, the total time for which it was ready but had no core.
     #[track_caller]
     fn delays(&self) -> BTreeMap<PathBuf, Duration> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.id())).expect("the process runs");

@@ -11,7 +11,7 @@ pub struct Column {
     pub values: Vec<String>,
 }
 
-/// A row: the cells from some column on, with their outcome.
+/// A row of a part of the table: the cells of its columns, with their outcome.
 #[derive(Clone, PartialEq, Eq)]
 struct Row {
     cells: Vec<String>,
@@ -41,7 +41,8 @@ impl Column {
 /// Maximum length of a cell that is not replaced by a number.
 const CELL_CHARS_MAX: usize = 32;
 
-/// Returns the table of `outcome`, which gets the index of one value per column.
+/// Returns the table of all combinations. `outcome` gets the combination of a row: for each
+/// column, the index of its value.
 pub fn table(columns: &[Column], outcome: impl Fn(&[usize]) -> String) -> String {
     let mut rows = rows(columns, &mut Vec::new(), &outcome);
     let legend = number_lists(&mut rows);

@@ -18,7 +18,7 @@ pub(crate) struct Piece {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Error of a closed line.
+/// Error: the line is closed.
 pub(crate) struct Closed;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl DelayLine {
-    /// Puts in a piece that has just arrived; waits while `room` bytes or more are in transit.
+    /// Adds a piece that has just arrived; waits while `room` bytes or more are in transit.
     pub(crate) fn put(&self, bytes: Vec<u8>, room: usize) -> Result<(), Closed> {
         let came = Instant::now();
         let state = self.changed.wait_while(self.state(), |state| !state.is_closed && state.bytes >= room);

@@ -22,7 +22,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Returns the commands of `program` in the guides and in the README, split into words, with their page.
+/// Returns the commands of `program` in the guides and in the README, split into words, each with the name of its page.
 ///
 /// # Panics
 /// Panics if a page can't be read.

@@ -1,4 +1,4 @@
-//! Gates that a test opens so that a server continues.
+//! Gates: a server waits at a gate until the test opens it.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -21,7 +21,7 @@ impl Gate {
         self.reach(usize::MAX);
     }
 
-    /// Ends all waits for this step or an earlier one.
+    /// Announces a step, which ends all waits for this step or an earlier one.
     ///
     /// # Panics
     /// Never panics in practice, because no holder of the lock does.

@@ -25,7 +25,7 @@ impl Kv {
         Self::start_under(&[], binary, arguments)
     }
 
-    /// Starts a server under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this server.
+    /// Starts a server under a tool, with these arguments, followed by the binary and its arguments; `@dir@` is the folder of this server.
     ///
     /// # Panics
     /// Panics if the server ends before it listens.
@@ -34,7 +34,7 @@ impl Kv {
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().display().to_string();
         let mut words = tool.iter().map(|word| word.replace("@dir@", &place)).chain([binary.to_owned()]);
-        let mut command = Command::new(words.next().expect("there is a binary at least"));
+        let mut command = Command::new(words.next().expect("the command line has the binary"));
         command.args(words).args(["kv", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut service = Service::start(&mut command, folder.path(), "kv");
         let address = wait::until("it prints its address", || {
@@ -73,7 +73,7 @@ pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8
     stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
     stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
     for piece in bytes.chunks(piece_bytes) {
-        // A server that refuses the rest may have already closed.
+        // The server may already have refused the input and closed the connection.
         if stream.write_all(piece).is_err() {
             break;
         }

@@ -64,8 +64,8 @@ impl KvSetup {
         self
     }
 
-    /// Starts a server with these lines in `[kv]`. It listens on a free port unless they set `listen`. `larder.toml` is in the folder of
-    /// this process, and paths are relative to it.
+    /// Starts a server with these lines in `[kv]`. It listens on a free port unless the lines set `listen`. `larder.toml` is in the folder
+    /// of this process, and paths are relative to it.
     ///
     /// # Panics
     /// Panics if the server ends before it listens.

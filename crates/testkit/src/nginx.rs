@@ -80,7 +80,7 @@ http {{
     keepalive_requests 100000;
     server {{
         {directives}
-        # It listens on one after the other, and this is the one that is waited for.
+        # nginx opens its listeners in order, so this one comes last: the test waits until it accepts connections.
         listen {address};
         root {folder}/root;
     }}

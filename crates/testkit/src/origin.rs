@@ -41,7 +41,7 @@ impl Received {
     }
 }
 
-/// Fate of the connection after the script.
+/// Handling of the connection after the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -50,8 +50,8 @@ pub(crate) enum After {
     Gone,
 }
 
-/// A request and its connection. A failed write never fails a test, because a gateway may close at any time, and its behaviour is
-/// asserted elsewhere. [`Exchange::is_broken`] reports it.
+/// A request and its connection. A failed write never fails a test, because a gateway may close the connection at any time.
+/// [`Exchange::is_broken`] reports such a failure.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// The request; its body is empty until [`Exchange::read_body`].
@@ -89,7 +89,7 @@ impl<'a> Exchange<'a> {
         if self.request.method() == "HEAD" { self } else { self.send(body) }
     }
 
-    /// Sends a head; the fields are lines with their ends.
+    /// Sends a head; `fields` are field lines, each with its line end.
     pub fn head(&mut self, status: &str, fields: &str) -> &mut Self {
         self.send(format!("HTTP/1.1 {status}\r\n{fields}\r\n"))
     }
@@ -113,7 +113,7 @@ impl<'a> Exchange<'a> {
         self.send(format!("0\r\n{trailers}\r\n"))
     }
 
-    /// Waits for a time, as a slow origin does. Don't use it as a test condition.
+    /// Waits for a time, as a slow origin does. A test must not depend on the exact time.
     pub fn delay_ms(&mut self, delay_ms: u64) -> &mut Self {
         let end = std::time::Instant::now() + Duration::from_millis(delay_ms);
         while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
@@ -156,7 +156,7 @@ impl<'a> Exchange<'a> {
 
     /// Aborts the connection (RST) after the script.
     pub fn reset(&mut self) -> &mut Self {
-        // If this fails, the close is orderly, which the test notices.
+        // If this fails, the connection closes in order, and the test fails.
         let _ = self.stream.get_ref().set_linger(Some(Duration::ZERO));
         self.after = After::Gone;
         self
@@ -167,7 +167,7 @@ impl<'a> Exchange<'a> {
         self.broken.is_some()
     }
 
-    /// Returns the fate of the connection, after reading a body that the script has not read.
+    /// Reads the body if the script has not read it, and returns how to handle the connection.
     pub(crate) fn finish(mut self) -> After {
         if self.after == After::Keep {
             self.read_body();

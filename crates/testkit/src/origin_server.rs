@@ -136,7 +136,7 @@ impl ScriptedOrigin {
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         if let Some(acceptor) = self.acceptor.take() {
-            // Wakes the acceptor, which then checks the flag.
+            // This connection wakes the acceptor, which then checks whether it has to stop.
             drop(socket_for(&self.place).and_then(|socket| socket.connect(&self.place)));
             acceptor.join().expect("the acceptor does not panic");
         }
@@ -176,7 +176,7 @@ fn accept(listener: Socket, shared: &Arc<Shared>) -> JoinHandle<()> {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let closer = socket.try_clone();
-                // A broken connection doesn't affect the next one.
+                // The error is ignored, because a broken connection doesn't affect the next one.
                 if !matches!(serve(socket, number, &shared), Ok(After::Gone))
                     && let Ok(closer) = closer
                 {
@@ -219,7 +219,7 @@ fn serve(socket: Socket, connection: usize, shared: &Shared) -> io::Result<After
             After::Keep => {}
             After::Close => return Ok(After::Close),
             After::Gone => {
-                // A clone in the list would keep the socket open.
+                // The clone in the list of connections would keep the socket open.
                 forget(&stream, shared);
                 return Ok(After::Gone);
             }
@@ -237,9 +237,9 @@ fn record(head: Head, connection: usize, shared: &Shared) -> (Received, usize) {
     (request, received.len() - 1)
 }
 
-/// Drops the clone of this socket.
+/// Removes the clone of this socket from the list of connections.
 fn forget(stream: &BufReader<Socket>, shared: &Shared) {
-    // The clients of a Unix socket have no address.
+    // Clients of a Unix socket have no address.
     let peer_of = |socket: &Socket| socket.peer_addr().ok()?.as_socket();
     let peer = peer_of(stream.get_ref());
     lock(&shared.open).retain(|socket| peer.is_none() || peer_of(socket) != peer);

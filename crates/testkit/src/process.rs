@@ -108,7 +108,8 @@ impl Setup {
         self
     }
 
-    /// Runs the gateway under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this process.
+    /// Runs the gateway under a tool, with these arguments, followed by the binary and its arguments; `@dir@` is the folder of this
+    /// process.
     #[must_use]
     pub fn under(mut self, tool: &[&str]) -> Self {
         let folder = self.folder.path().display().to_string();
@@ -147,7 +148,7 @@ impl Setup {
         self.start_when(admin)
     }
 
-    /// Starts the gateway and waits until another address reports that it is ready, for an admin API that requires a token.
+    /// Starts the gateway and waits until `/ready` at another address succeeds. Use it if the admin API requires a token.
     ///
     /// # Panics
     /// Panics if it ends or does not become ready.
@@ -177,7 +178,7 @@ impl Setup {
     #[track_caller]
     fn spawn(self) -> Larder {
         let mut words = self.tool.iter().map(PathBuf::from).chain([self.binary.clone()]);
-        let mut command = Command::new(words.next().expect("there is a binary at least"));
+        let mut command = Command::new(words.next().expect("the command line has the binary"));
         command.args(words).arg("serve").args(self.addresses()).args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let service = Service::start(&mut command, self.folder.path(), "larder");
@@ -240,7 +241,7 @@ impl Larder {
         self.client().get(target)
     }
 
-    /// Sends a request on a new connection; `fields` are lines with their ends.
+    /// Sends a request on a new connection; `fields` are field lines, each with its line end.
     #[track_caller]
     pub fn ask(&self, method: &str, target: &str, fields: &str) -> Response {
         self.client().ask(method, target, fields)
@@ -270,7 +271,7 @@ impl Larder {
         values.filter_map(|value| value.parse::<f64>().ok()).sum()
     }
 
-    /// Replaces the configuration file; see [`Setup::config`] for the form of the text. Does not reload it.
+    /// Replaces the configuration file without a reload. [`Setup::config`] describes the form of the text.
     ///
     /// # Panics
     /// Panics if the gateway was started without one.
@@ -343,7 +344,7 @@ impl Service {
         let (log, errors) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         let open = |path: &PathBuf| File::create(path).expect("a file in the folder");
         command.stdin(input).stdout(open(&log)).stderr(open(&errors));
-        // A configuration that is installed on this machine must not be read.
+        // Don't read a configuration that is installed on this machine.
         command.env("CONFIGURATION_DIRECTORY", folder.join("no-configuration"));
         let child = spawn(name, command);
         Self { child, log, errors }

@@ -13,25 +13,25 @@ use crate::delay_line::DelayLine;
 /// Faults of a proxy. Byte counts are per connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Wait before each piece is passed on; later pieces wait until it has been passed on.
+    /// Time for which each piece is held back, in milliseconds. Later pieces wait meanwhile, so it also limits throughput.
     pub delay_ms: u64,
-    /// Delay of every byte in either direction: latency without loss of throughput.
+    /// Delay of every byte in either direction, in milliseconds: latency without loss of throughput.
     pub latency_ms: u64,
-    /// Close after this many bytes towards the server.
+    /// Number of bytes towards the server after which the connection is closed.
     pub cut_request_after: Option<usize>,
-    /// Close after this many bytes towards the client.
+    /// Number of bytes towards the client after which the connection is closed.
     pub cut_response_after: Option<usize>,
-    /// Way of closing connections.
+    /// How connections are closed.
     pub cut: Cut,
-    /// Whether to hold all bytes back until this changes.
+    /// Whether all bytes are held back until this setting changes.
     pub stall: Stall,
     /// Maximum size of a piece that is passed on in one write; 0 for no limit.
     pub piece_bytes_max: usize,
-    /// Treatment of new connections.
+    /// Handling of new connections.
     pub accept: Accept,
 }
 
-/// Way of closing a connection.
+/// How a connection is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
     /// Orderly, by FIN.
@@ -44,20 +44,20 @@ pub enum Cut {
 /// Whether bytes are held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stall {
-    /// Bytes pass.
+    /// Bytes are passed on.
     #[default]
     No,
     /// Bytes are held back.
     Yes,
 }
 
-/// Treatment of new connections.
+/// Handling of new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accept {
-    /// Passed on to the server.
+    /// The connection is passed on to the server.
     #[default]
     Forward,
-    /// Reset immediately.
+    /// The connection is reset immediately.
     Reset,
 }
 
@@ -80,7 +80,7 @@ struct State {
     open: Vec<TcpStream>,
     /// Number of connections opened.
     opened: u64,
-    /// Connections with smaller numbers are half-open.
+    /// Connections with numbers below this are half-open.
     abandoned: u64,
 }
 
@@ -226,7 +226,7 @@ impl Shared {
     fn take_in(&self, mut from: TcpStream, way: &Way) {
         let mut buffer = vec![0; PIECE_BYTES];
         loop {
-            // An error counts as the end.
+            // An error counts as the end of the stream.
             let count = from.read(&mut buffer).unwrap_or(0);
             let room = if self.state().faults.latency_ms == 0 { PIECE_BYTES } else { LONG_LINE_BYTES };
             if way.line.put(buffer[..count].to_vec(), room).is_err() || count == 0 {

@@ -32,7 +32,7 @@ impl RealServer {
             let file = folder.join("apache.conf");
             fs::write(&file, apache_config(folder, address, directives)).expect("a file in the folder");
             let mut command = Command::new(installed("apache2"));
-            // A single process, so that none is left when it is killed.
+            // `-X` runs a single process, so killing it leaves no other process.
             command.arg("-X").arg("-f").arg(&file).arg("-d").arg(folder);
             command
         })
@@ -85,14 +85,14 @@ impl RealServer {
         format!("http://{}", self.address())
     }
 
-    /// Kills it with SIGKILL and waits until it has ended.
+    /// Kills the server with SIGKILL and waits until it has ended.
     #[track_caller]
     pub(crate) fn kill(&mut self) {
         self.service.signal(Signal::KILL);
         self.service.end();
     }
 
-    /// Restarts it after it has ended, at the same address and in the same folder.
+    /// Restarts the server after it has ended, at the same address and in the same folder.
     #[track_caller]
     pub(crate) fn start_again(&mut self, command: &mut Command, name: &str) {
         self.service = listening(command, self.folder.path(), name, &self.port);
@@ -131,7 +131,7 @@ Listen {address}
 DefaultRuntimeDir {folder}
 PidFile {folder}/apache.pid
 ErrorLog {folder}/error.log
-# Ignored unless started as root.
+# Apache uses these two only if it is started as root.
 User nobody
 Group nogroup
 TypesConfig /dev/null

@@ -47,13 +47,13 @@ impl Redis {
         Self { server, command }
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     #[track_caller]
     pub fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Restarts it after [`Redis::kill`], at the same address; it is empty.
+    /// Restarts the server after [`Redis::kill`], at the same address and without data.
     #[track_caller]
     pub fn start_again(&mut self) {
         self.server.start_again(&mut self.command, "redis-server");

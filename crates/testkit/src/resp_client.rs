@@ -57,9 +57,9 @@ impl RespClient {
     }
 }
 
-/// Returns the strings of a reply: the reply itself, or those of its array.
+/// Returns the strings in a reply, which is an array of strings or a single string.
 fn strings(reply: &[u8]) -> Vec<Vec<u8>> {
-    let value = Value::parse(reply, &Limits::default()).expect("the scanner found its end");
+    let value = Value::parse(reply, &Limits::default()).expect("the scanner found the end of the reply");
     let parts = match value {
         Value::Array(parts) => parts,
         value => vec![value],

@@ -62,7 +62,7 @@ struct Connection {
     server: TcpStream,
     /// Commands that have no reply yet, oldest first.
     asked: Mutex<VecDeque<Vec<Vec<u8>>>>,
-    /// Lock on writing to the client.
+    /// Output to the client, locked during each write.
     output: Mutex<Output>,
 }
 
@@ -97,7 +97,7 @@ impl Seen<'_> {
 }
 
 impl RespProxy {
-    /// Listens on a free port in front of a server. At first it passes everything on.
+    /// Listens on a free port in front of a server. The first rule passes on every message.
     ///
     /// # Panics
     /// Panics if the system refuses a socket.
@@ -166,7 +166,7 @@ impl Shared {
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
-            // Without a server, the client is disconnected.
+            // If the server is down, the client is disconnected.
             let Ok(server) = TcpStream::connect(self.target) else { continue };
             at_once([&client, &server]);
             let (asked, output) = (Mutex::default(), Mutex::default());
@@ -195,7 +195,7 @@ impl Shared {
     }
 
     fn pass_reply(&self, connection: &Connection, message: &[u8]) -> std::io::Result<()> {
-        let value = Value::parse(message, &Limits::default()).expect("the scanner found its end");
+        let value = Value::parse(message, &Limits::default()).expect("the message is complete");
         let command = match value {
             Value::Push(_) => Vec::new(),
             _ => lock(&connection.asked).pop_front().unwrap_or_default(),
@@ -231,7 +231,7 @@ impl Connection {
                 let words: Vec<Vec<u8>> = arguments.iter().map(<[u8]>::to_vec).collect();
                 let bytes: Vec<u8> = buffer.drain(..arguments.bytes).collect();
                 scanner = RequestScanner::new(Limits::default());
-                // Recorded before its reply can arrive.
+                // Record the command before its reply can arrive.
                 lock(&self.asked).push_back(words);
                 if (&self.server).write_all(&bytes).is_err() {
                     return self.close();
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Tests every fate of a reply, each with the reply for one key.
+    /// Tests every fate of a message, with a separate key for each.
     #[test]
     fn replies_are_lost_doubled_overtaken_changed_and_held() {
         let redis = Redis::start("");

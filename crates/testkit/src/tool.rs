@@ -72,7 +72,7 @@ pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child
     loop {
         match command.spawn() {
             Ok(child) => return child,
-            // The program was just written: another test has forked, and its child holds the descriptor until it executes.
+            // The program has just been written. A child that another test has forked keeps it open for writing until it executes.
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::yield_now(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 panic!("{program} is missing: run scripts/install-dependencies")
@@ -86,14 +86,14 @@ pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child
 /// is 1024, as is usual.
 pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // If refused, a test that needs more reports it.
+    // If the system refuses, a test that needs more files fails with its own error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // If the pipe breaks, the bytes before that count.
+        // If the pipe breaks, the bytes read so far are the output.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kv::{Offline, OfflineClient};
 use resp::{Limits, Scanner, Value};
 
-/// Keys of database 0.
+/// The observed keys, all in database 0.
 const KEYS: [&str; 3] = ["a", "b", "key"];
 
 pub struct Observer {
@@ -26,7 +26,8 @@ impl Observer {
         Self { reader, tracker, watcher, believed: BTreeMap::new(), watched: Vec::new() }
     }
 
-    /// Compares the notifications of both with the actual values. Returns `None` if one of them was disconnected.
+    /// Compares the notifications of tracker and watcher with the actual values. Returns `None` if one of the clients
+    /// was disconnected.
     pub fn look(&mut self, now_ms: u64) -> Option<()> {
         let values = self.values(now_ms)?;
         self.check_watcher(&values, now_ms)?;
@@ -73,7 +74,7 @@ impl Observer {
         Some(())
     }
 
-    /// Returns whether it is a message, not a reply.
+    /// Returns whether the received value is a message, not a reply.
     fn hear_of_change(&mut self, reply: &[u8]) -> bool {
         let Ok(Value::Push(message)) = Value::parse(reply, &Limits::default()) else { return false };
         match message.get(1) {
@@ -98,7 +99,7 @@ fn is_missing(value: &[u8]) -> bool {
     value.starts_with(b"$-1\r\n")
 }
 
-/// Returns replies and messages, one by one.
+/// Sends a request, and returns the replies and messages separately.
 fn ask(client: &mut OfflineClient, request: &str, now_ms: u64) -> Option<Vec<Vec<u8>>> {
     let mut told = Vec::new();
     client.hear(format!("{request}\r\n").as_bytes(), now_ms, &mut told)?;

@@ -31,7 +31,7 @@ struct Rules {
     has_whole_replies: bool,
     /// There is one reply for each request.
     counts_replies: bool,
-    /// Each client gets a reply to a last request.
+    /// Each client gets a reply to a final request.
     has_last_word: bool,
 }
 
@@ -87,7 +87,7 @@ impl Play {
             if let Some(observer) = &mut self.observer
                 && observer.look(self.now_ms).is_none()
             {
-                // The observer was killed.
+                // The script has disconnected the observer.
                 self.observer = None;
             }
         }
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Returns all output: replies, then messages, which may arrive before or after any reply.
+    /// Returns all output, with messages after the replies, because a message may arrive before or after any reply.
     fn end(mut self, rules: Rules, now_ms: u64) -> Vec<u8> {
         self.say(b"", now_ms);
         if !rules.has_whole_replies {

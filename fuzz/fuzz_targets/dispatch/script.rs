@@ -11,7 +11,7 @@ use resp::encode_command;
 pub struct Form {
     pub piece_bytes: usize,
     pub is_text_protocol: bool,
-    /// Whether words are sent as an array of bulk strings, as by most clients.
+    /// Whether words are sent as an array of bulk strings, as most clients do.
     pub is_array: bool,
 }
 
@@ -23,9 +23,9 @@ pub enum Step {
     Wait(u64),
 }
 
-/// Clients with an odd number begin with RESP3.
+/// Number of clients. Clients with an odd number begin with RESP3.
 pub const CLIENTS: usize = 8;
-/// Maximum number of digits of a wait: a year has 3e10 ms.
+/// Maximum number of digits of a wait in milliseconds; a year has 3e10.
 const WAIT_DIGITS: usize = 11;
 const UNIT_SEPARATOR: u8 = 0x1f;
 

@@ -2,7 +2,7 @@
 
 use caching::FieldLine;
 
-/// Returns the lines of a section; names are tokens, values have no line ends.
+/// Returns the lines of a section; names are tokens, and values have no line ends.
 pub fn lines(bytes: &[u8]) -> Vec<FieldLine<'_>> {
     bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0)).filter_map(line).collect()
 }

@@ -1,5 +1,5 @@
-// The cache-aside pattern, for values that aren't HTTP responses: get, or load and keep. One load per key across all processes, stale values during a reload,
-// and remembered misses. A store that fails costs only the load: one look-up waits for the timeout, and the next ones don't wait.
+// The cache-aside pattern, for values that aren't HTTP responses: get a value, or load and keep it. There is one load per key across all processes, stale
+// values are served during a reload, and misses are remembered. If the store fails, one look-up waits for the timeout, and the next ones load without waiting.
 
 import { randomBytes } from 'node:crypto'
 import { AsideMemory } from './aside-memory.js'
@@ -146,8 +146,8 @@ function randomVersion(): string {
 }
 
 /**
- * Whether a deletion since the load began makes its value outdated. A new tag version may replace that of an evicted deletion, so it counts as a deletion if
- * any tag was deleted since then.
+ * Whether a deletion since the load began makes its value outdated. If any tag was deleted since then, a new tag version also counts as a deletion, because it
+ * may replace the evicted version of that deletion.
  */
 function isOutdated({ version, lastDeletion, ofTags }: Versions, beginning: Beginning): boolean {
   const isHarmless = (one: string): boolean => one.endsWith(MADE) && lastDeletion === beginning.lastDeletion

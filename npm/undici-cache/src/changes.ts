@@ -1,4 +1,4 @@
-// Optimistic changes: reads under WATCH, then MULTI and EXEC, so that a change applies only if nothing else has changed the keys it depends on. They use
+// Optimistic changes: reads under WATCH, then MULTI and EXEC, so that a change applies only if nothing else has changed the keys it depends on. Changes use
 // separate connections. Each change takes two round trips, and so two turns of a possibly busy event loop; waiting changes are therefore batched.
 
 import type { Redis } from 'iovalkey'

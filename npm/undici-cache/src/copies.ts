@@ -1,4 +1,4 @@
-// Local copies of records. The server reports each one that changes. Copies that weren't used recently are evicted first (CLOCK).
+// Local copies of records. The server reports each record that changes. Copies that weren't used recently are evicted first (CLOCK).
 
 import type { Digest } from './key.js'
 import type { LogCursor, Response } from './record.js'

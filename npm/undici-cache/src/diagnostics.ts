@@ -1,4 +1,4 @@
-// Channels of node:diagnostics_channel, for metrics and traces. Without subscribers, each costs one comparison.
+// Channels of node:diagnostics_channel, for metrics and traces. Without subscribers, each channel costs one comparison.
 
 import { channel } from 'node:diagnostics_channel'
 import type { CacheEntry, CacheKey, GetResult } from './contract.js'

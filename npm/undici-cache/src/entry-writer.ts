@@ -1,4 +1,4 @@
-// The stream for the body that undici writes. It never fails: a response that can't be stored is skipped.
+// The stream for the body that undici writes. This stream never fails: a response that can't be stored is skipped.
 
 import { Writable } from 'node:stream'
 

@@ -1,4 +1,4 @@
-// Errors between this process and the store. They never reach a request: `errorCallback` gets them, and the look-up is a miss.
+// Errors of operations on the store. These errors never reach a request: `errorCallback` gets them, and the look-up is a miss.
 
 import { clearTimeout, setImmediate, setTimeout } from './timers.js'
 

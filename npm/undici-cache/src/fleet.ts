@@ -17,7 +17,7 @@ export interface MemberReach {
   readonly afterMs: number | undefined
 }
 
-/** How far a deletion has reached the fleet. */
+/** The outcome of a deletion in the fleet. */
 export interface Reached {
   /** Whether all members have dropped the deleted responses. */
   readonly isComplete: boolean
@@ -78,7 +78,7 @@ export class Fleet {
 
   /** Adds a member to the list, and removes members that are gone. */
   async enlist(id: string): Promise<void> {
-    // Members that join the list meanwhile were not looked up, and stay in it.
+    // Members that join the list during the look-up stay in it.
     const { members: looked } = await this.#lookAll()
     const gone = new Set(looked.filter((one) => one !== id && !this.#seen.has(one)))
     const members = await this.#change((listed) => {
@@ -190,7 +190,7 @@ export class Fleet {
       return { id: newListId(), members: [], bytes, isOld: false }
     }
     if (this.#known?.id !== list.id) this.#known = { id: list.id, sinceMs: nowMs }
-    // A list unchanged for T has existed for T.
+    // A list that this process has known for `VERIFICATION_MS` is at least that old.
     const isOld = nowMs >= this.#known.sinceMs + VERIFICATION_MS || ttlMs <= LIST_TTL_MS - VERIFICATION_MS
     return { ...list, bytes, isOld }
   }

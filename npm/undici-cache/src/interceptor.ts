@@ -1,5 +1,6 @@
 // undici's cache interceptor over this store, with requests collapsed in this process and across all processes that share the store. undici alone decides which
-// responses may be stored, under which key, and which requests are looked up. Everything added here happens where it calls the store and where it forwards.
+// responses may be stored, under which key, and which requests are looked up. This interceptor adds its work only where undici calls the store and where it
+// forwards a request.
 
 import { type Dispatcher, errors, interceptors } from 'undici'
 import type { CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
@@ -44,7 +45,7 @@ export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherC
       return exchange.start(marked, cached)
     }
   }
-  // By these symbols, undici recognises interceptors that must not precede others.
+  // undici uses these symbols to recognise interceptors that must not precede others.
   for (const symbol of Object.getOwnPropertySymbols(inner)) Object.defineProperty(interceptor, symbol, Object.getOwnPropertyDescriptor(inner, symbol)!)
   return interceptor as Dispatcher.DispatcherComposeInterceptor
 }

@@ -1,6 +1,6 @@
-// The connections to one server: one for commands, one for invalidation messages if copies are kept, and more for changes, opened when first needed. They form
-// a generation: all end together, which discards everything learned through them. Nothing is sent twice, and nothing waits for a connection: without one,
-// operations fail immediately.
+// The connections to one server: one for commands, one for invalidation messages if copies are kept, and more for changes, opened when first needed. The
+// connections form a generation: all end together, and everything learned through them is discarded. Nothing is sent twice, and nothing waits for a connection:
+// without one, operations fail immediately.
 
 import { Redis, type RedisOptions } from 'iovalkey'
 import { type Change, Changes, type ChangesSettings } from './changes.js'
@@ -131,7 +131,7 @@ export class Link {
 
   /**
    * Opens another connection and listens to these channels, until the connection ends or the returned function is called. The connection keeps the process
-   * alive, since the process may only listen.
+   * alive, since listening may be all that the process does.
    */
   async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
     const redis = await this.#open(ended)

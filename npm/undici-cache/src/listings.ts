@@ -1,4 +1,4 @@
-// Listings of stored responses, for managing the cache. They scan all names on the servers, so they are never on the path of a request.
+// Listings of stored responses, for managing the cache. Listings scan all keys on the servers, so they are never on the path of a request.
 
 import type { CacheEntry } from './contract.js'
 import type { Link } from './link.js'

@@ -92,7 +92,7 @@ export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
     records.push({ bytes, end: start + end, mark: read.subarray(at, Math.min(end, at + RECORD_MARK_BYTES)) })
     at = end
   }
-  // A read has room for the longest record, so a partial record in a shorter read means that the log ends within it.
+  // A full read has room for the longest record, so a partial record in a shorter read means that the log ends within that record.
   if (at < read.length && read.length - at < LOG_READ_BYTES && read.length < LOG_READ_BYTES) {
     throw new FormatError('length', 'the log ends in the middle of a record')
   }

@@ -73,7 +73,7 @@ export class PurgeLog {
     try {
       return this.#link().isUp
     } catch {
-      // No known node of the cluster holds the log.
+      // None of the known nodes of the cluster holds the log.
       return false
     }
   }
@@ -108,7 +108,8 @@ export class PurgeLog {
   }
 
   /**
-   * The state of the log in the replies to `stateCommands`; `undefined` if there is no log. After a trim, the mark was read at the wrong place and is unknown.
+   * The state of the log in the replies to `stateCommands`; `undefined` if there is no log. If the log was trimmed, the mark was read at the wrong offset, and
+   * counts as unknown.
    */
   #stateIn([length, header, there]: readonly unknown[]): LogState | undefined {
     const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
@@ -143,8 +144,8 @@ export class PurgeLog {
   }
 
   /**
-   * Appends a purge, and returns the place where it ends. Retries until `endMs` (by `performance.now()`), then rejects; rejects immediately if the server
-   * refuses it. In any case, the purge is written before the log is read the next time.
+   * Appends a purge, and returns the position of its end. Retries until `endMs` (by `performance.now()`), then rejects; rejects immediately if the server
+   * refuses it. Even then, the purge is written before the log is read the next time.
    */
   async append(what: Purged, at: number, endMs: number): Promise<LogCursor> {
     const written = this.#keepUnsent(newPurge(what, at))
@@ -153,7 +154,7 @@ export class PurgeLog {
     this.#isDirty = true
     while (!isWritten) {
       const error = await this.readOn().catch(asError)
-      // If a purge is written but can't be read back, no stored response is used until it can.
+      // If the purge is written but can't be read back, no stored response is used until it can be.
       if (error === undefined || isWritten) break
       if (isRefusal(error) || performance.now() >= endMs) throw error
       await Promise.race([written, new Promise((resolve) => setTimeout(resolve, AGAIN_MS))])

@@ -63,7 +63,7 @@ function nameIn(bytes: Buffer): string {
     const name = utf8.decode(bytes)
     if (!CONTROLS.test(name)) return name
   } catch {
-    // The check below refuses it, like a name with control characters.
+    // Invalid UTF-8 is refused below, like control characters.
   }
   throw invalid('the name of a member is not valid text')
 }

@@ -1,5 +1,5 @@
-// The membership of this process in the fleet. It reports how far it has read the purge log, as gateways do, so that deletions elsewhere wait for it. Copies
-// are used without asking the store only while the others wait for this process.
+// The membership of this process in the fleet. The process reports how far it has read the purge log, as gateways do, so that deletions elsewhere wait for it.
+// Copies are used without asking the store only while the others wait for this process.
 
 import { randomBytes } from 'node:crypto'
 import { LIFETIME_MS, VERIFICATION_MS } from './fleet.js'
@@ -131,7 +131,7 @@ export class Membership {
     if (this.#told?.id === read.id && this.#told.offset === read.offset) return
     await this.#shared.fleet.say(this.#as(read))
     this.#told = read
-    // Ends before the others stop waiting for this process.
+    // This time ends before the others stop waiting for this process.
     if (this.#isListed) this.#untilMs = askedMs + LIFETIME_MS - VERIFICATION_MS / 2
   }
 

@@ -23,7 +23,7 @@ const LOCAL_ENTRIES = 'larder_undici_cache_local_entries'
 const LOCAL_BYTES = 'larder_undici_cache_local_bytes'
 
 /**
- * Counts the look-ups, writes and errors of all stores of this process from now on. The returned function stops that, and removes the metrics.
+ * Counts the look-ups, writes and errors of all stores of this process from now on. The returned function stops counting, and removes the metrics.
  *
  * Metrics: `larder_undici_cache_lookups_total{outcome,by}`, `larder_undici_cache_writes_total`, `larder_undici_cache_errors_total`, and for `stores`
  * `larder_undici_cache_local_entries` and `larder_undici_cache_local_bytes`.

@@ -28,7 +28,7 @@ export class RedisCacheStore extends LarderCacheStore {
   }
 }
 
-/** `LarderCacheManager` that covers all prefixes, unless it is given one. */
+/** `LarderCacheManager` that covers all prefixes, unless you pass a prefix. */
 export class RedisCacheManager extends LarderCacheManager {
   constructor(opts: LarderCacheManagerOptions = {}) {
     super({ prefixes: opts.prefix === undefined && !opts.clientOpts?.keyPrefix ? 'all' : 'own', ...opts })

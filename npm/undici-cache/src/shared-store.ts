@@ -194,8 +194,8 @@ export class SharedStore {
     const places = keys.flatMap(({ origin, path }) => this.placesOf(origin, path))
     const urls = new Set(places.filter(({ target }) => target.scheme !== '').map(({ target }) => urlOf(target)))
     const purged = [...urls].map((url) => ({ url }))
-    // The log has whole URLs only. A response without a scheme is removed, and the server tells processes that keep a copy, but none confirms that it dropped
-    // it.
+    // The log can only contain whole URLs. A response without a scheme is removed, and the server notifies processes that keep a copy, but none confirms that
+    // it has dropped the copy.
     const isAllPurged = places.every(({ target }) => target.scheme !== '')
     const removed = this.#remove(places)
     // A purged response isn't used, even if its removal fails.

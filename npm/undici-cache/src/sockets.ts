@@ -1,4 +1,4 @@
-// Guards against errors of the client's sockets, and of the client's own parsing, that nothing else handles.
+// Handles errors of the client's sockets and of the client's parser that would otherwise be uncaught.
 
 import type { Duplex } from 'node:stream'
 import type { Redis } from 'iovalkey'
@@ -11,8 +11,8 @@ interface Connector {
 }
 
 /**
- * Gives every error of a client's socket a listener; without one, it would end the process. The client registers two one-time listeners, but a TLS socket may
- * emit more errors: its own verdict on a certificate, and then the server's alert about the aborted handshake.
+ * Adds a listener for every error of a client's socket; an error without a listener would end the process. The client registers two one-time listeners, but a
+ * TLS socket may emit more errors: first for the certificate, then for the server's alert about the aborted handshake.
  */
 export function guardSockets(redis: Redis): Redis {
   const { connector } = redis as unknown as { readonly connector: Connector }
@@ -46,5 +46,5 @@ function guardBegun(redis: Redis): Redis {
 }
 
 function ignore(): void {
-  // The client handles the first error, and closes.
+  // The client handles the first error, and closes the socket.
 }

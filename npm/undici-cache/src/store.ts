@@ -260,7 +260,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
    * @internal
    */
   async writtenOf(key: CacheKey): Promise<Outcome> {
-    // The stream of the body ends with the response, or a moment later.
+    // The stream of the body may end a moment after the response.
     await new Promise((resolve) => setImmediate(resolve))
     const writing = this.#writes.of(textOf(key))
     await writing
@@ -391,7 +391,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   /**
    * Loads a record once for concurrent look-ups. Without copies, the server doesn't report later purges, so only look-ups of the same turn of the event loop
-   * join.
+   * share a load.
    */
   #load(text: string, place: Place): Promise<Copy | undefined> {
     const joined = this.#loads.get(place.digest)
@@ -454,7 +454,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const loaded = variant?.response && await this.#loaded(variant, target)
     slot.loaded = loaded ?? null
     slot.source = undefined
-    // Its size has changed, so it is accounted for again.
+    // The size of the copy has changed, so it is accounted for again.
     if (this.#copies.get(copy.text) === copy) this.#copies.keep(copy)
   }
 

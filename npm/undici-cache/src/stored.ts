@@ -140,7 +140,7 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
       deleteAt: value.deleteAt,
       cacheControlDirectives: value.cacheControlDirectives,
       etag: value.etag as string,
-      // Present but `undefined` without nominated fields, as in undici's own stores.
+      // Without nominated fields, the property is present but `undefined`, as in undici's own stores.
       vary: (nominated.size > 0 ? Object.fromEntries(nominated) : undefined) as VaryMap,
     },
     log: response.log,

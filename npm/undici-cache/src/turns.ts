@@ -1,5 +1,5 @@
-// Leases: one process at a time asks the origin for a response, among all that share a store: docs/internals/coherence.md, "One request for all". The process that
-// frees a lease also writes the record, since others wait for a change of it.
+// Leases: among all processes that share a store, one at a time requests a response from the origin: docs/internals/coherence.md, "One request for all". The
+// process that frees a lease also writes the record, since others wait for a change of it.
 
 import { randomBytes } from 'node:crypto'
 import type { Command } from './commands.js'

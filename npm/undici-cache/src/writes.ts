@@ -1,4 +1,4 @@
-// Writes by name: writes of the same name run one batch after another, and waiting ones are combined.
+// Batches of writes by name: writes of the same name run one batch after another, and waiting writes are combined.
 
 interface Batch<T> {
   readonly waiting: T[]

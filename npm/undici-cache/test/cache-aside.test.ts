@@ -201,7 +201,7 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
       const redis = new Redis({ host: '127.0.0.1', port: own.port })
       redis.on('error', () => undefined)
       try {
-        // Long enough for all the loads together on a busy machine.
+        // The timeout is long enough for all loads together on a busy machine.
         const timeout = 2000
         const events: CacheAsideEvent[] = []
         const aside = cacheAside<number>(redis, { ttl: 60_000, timeout, onEvent: (event) => events.push(event) })
@@ -511,7 +511,7 @@ test('cache-aside on a cluster: a node with nothing but a tag is away until it a
     await eventually(async () => await next() === 'hit', 'the value is kept')
     await server.freeze()
     await eventually(async () => await next() === 'away', 'the node is away')
-    // Longer than querying the other nodes and probing again take.
+    // This is longer than it takes to query the other nodes and probe again.
     const end = Date.now() + 1500
     while (Date.now() < end) {
       assert.equal(await next(), 'away')

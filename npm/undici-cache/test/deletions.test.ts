@@ -1,4 +1,4 @@
-// Deletions that the store has not taken: they reject for callers that wait, look-ups never fail, and the store gets the deletion once it can.
+// Deletions that the store has not accepted: they reject for callers that wait, look-ups never fail, and the store gets the deletion as soon as it can.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

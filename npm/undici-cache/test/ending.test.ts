@@ -1,4 +1,4 @@
-// Leftovers of a store: an idle process ends, with or without `close`, and a closed store has no timer.
+// A store leaves nothing behind: an idle process ends, with or without `close`, and a closed store has no timer.
 
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'

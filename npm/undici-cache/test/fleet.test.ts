@@ -1,4 +1,4 @@
-// Processes that share a store with gateways and with each other: deletions and purges wait for all of them, and report those that haven't followed.
+// Processes that share a store with gateways and with each other: deletions and purges wait for all of them, and report those that haven't confirmed.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, fork } from 'node:child_process'
@@ -198,7 +198,7 @@ for (const [what, start] of [['redis-server', startRedis], ['larder kv', startKv
     test('one that stands still is named, and uses nothing old when it goes on', async () => {
       await keepAll('/still')
       two!.signal('SIGSTOP')
-      // In parallel, since each purge waits, and the member's record must live until all have asked.
+      // The purges run in parallel, since each waits, and the member's record must not expire before all have begun.
       const [byGateway, { status, printed }, byOne] = await Promise.all([
         gateway.purge('page'),
         gateway.purgeByCommand('--tag', 'page', '--site', 'shop'),
@@ -209,7 +209,7 @@ for (const [what, start] of [['redis-server', startRedis], ['larder kv', startKv
       assert.equal(status, 4, printed)
       assert.match(printed, /two/)
       assert.deepEqual(toldBy(byOne as Reached), incomplete)
-      // Once its record has expired, purges no longer wait for it.
+      // Once the record of the member has expired, purges no longer wait for it.
       await eventually(async () => (await gateway.purge('page')).isComplete, 'a purge is complete without it', SOON_MS)
       const answered = two!.get('/still')
       two!.signal('SIGCONT')

@@ -158,7 +158,7 @@ describe('with the gateway', { skip: larderBinary() === undefined }, () => {
       assert.equal(await bodyOf(own, path, host), isShared ? body : undefined, rule)
       await put(own, `${path}-own`, 'mine', host)
       assert.equal((await fetchFrom(port, `${path}-own`, host)).body === 'mine', isShared, rule)
-      // Replaces a record that was a miss for this process.
+      // This replaces a record that was a miss for this process.
       await put(own, path, 'mine', host)
       assert.equal(await bodyOf(own, path, host), isShared ? body : 'mine', rule)
     }

@@ -87,7 +87,7 @@ function suite(start: () => Promise<Server>): void {
       }
       const page = await text(url, alice.dispatcher, { cookie: 'user=alice' })
       assert.equal(page, 'page of user=alice')
-      // The response is written after it was delivered. Bob waits for that, or his own response would be stored as well.
+      // The response is written after it was delivered. Bob's request waits until then, or his own response would be stored as well.
       if (isShared) {
         await eventually(async () => await alice.store.get({ origin: base, path: new URL(url).pathname, method: 'GET' }) !== undefined, JSON.stringify(fields))
         assert.equal(await text(url, bob.dispatcher), page, JSON.stringify(fields))

@@ -70,14 +70,14 @@ for (const tracking of [true, false]) {
       test(`one that is ${what} leaves nothing in use that may have been purged`, async () => {
         await put(one!, '/a')
         assert.ok(await has(other!, '/a'))
-        // In one transaction, or another process could create a new log in between.
+        // One transaction does both, or another process could create a new log in between.
         if (what === 'no string') await client.multi().del('larder:log').lpush('larder:log', 'a').exec()
         else if (what.startsWith('set back')) {
           const before = await redis('GET', 'larder:log') as Buffer
           if (what.endsWith('lost')) await redis('DEL', 'larder:log')
           else for (const path of ['/b', '/c']) await one!.delete(keyOf(path))
           for (const store of [one!, other!]) await eventually(async () => await has(store, '/a') !== what.endsWith('lost'), 'it has read on')
-          // A process that was away meanwhile sees only the result.
+          // A process that was disconnected meanwhile sees only the result.
           const others = ['/b', '/a'].map((path) => encodeLogRecord(encodePurge(newPurge({ url: ORIGIN + path }, Date.now()))))
           await redis('SET', 'larder:log', Buffer.concat(what.endsWith('again') ? [before, ...others] : [before]))
           await eventually(async () => {

@@ -57,7 +57,7 @@ async function outcomesOf(file: string, ports: Record<number, number>): Promise<
   let text = ''
   child.stdout.on('data', (piece) => { text += piece })
   await once(child, 'close')
-  // A suite counts by its tests.
+  // Only the tests count, not the suites that contain them.
   const lines = [...text.matchAll(/^ *(not )?ok \d+ - (.*)\n(?: *---\n([^]*?)\n *\.\.\.)?/gm)].filter(([, , , detail]) => !detail?.includes("type: 'suite'"))
   assert.ok(lines.length > 0, `${basename(file)} has no outcome:\n${text}`)
   return lines.map(([, failed, name, detail = '']) => ({ name: name!, isOk: failed === undefined, detail }))

@@ -38,7 +38,7 @@ describe('a store behind TLS', () => {
   const note = (error: unknown): void => void uncaught.push(error)
 
   before(async () => {
-    // Runs alongside the test runner's own listener. Without a listener, an uncaught error ends the process.
+    // This listener doesn't replace that of the test runner. Without any listener, an uncaught error ends the process.
     process.on('uncaughtExceptionMonitor', note)
     directory = await mkdtemp(join(tmpdir(), 'larder-tls-'))
     good = await makeCertificate(directory, 'good', 2)

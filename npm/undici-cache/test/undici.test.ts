@@ -85,7 +85,7 @@ describe('the interceptor is undici\'s', () => {
     origin.answer = echo
     const { dispatcher } = client()
     const uncached = new Agent()
-    // Only interceptors accept pairs.
+    // Only interceptors accept header fields as pairs.
     const pairs = [['accept', 'text/html'], ['x-user', 'mallory'], ['x-user', 'bob']] as unknown as string[]
     const expected = await Promise.all(forms.map((form) => ask(path(), uncached, form())))
     forms.push(() => pairs)
@@ -180,7 +180,7 @@ describe('the interceptor is undici\'s', () => {
         aborting.abort()
         await assert.rejects(body.text())
       }
-      // A deletion would follow a moment later.
+      // A wrong deletion would follow a moment later.
       const [first] = [origin.count]
       for (let at = 0; at < 20; at++) {
         assert.equal(await ask(url, other.dispatcher, { 'x-user': 'a' }), 'page')

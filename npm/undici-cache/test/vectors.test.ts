@@ -35,7 +35,7 @@ interface KeyCase {
 test('requests have one key where they have one at the gateway', () => {
   const file = new URL('../../../../conformance/decisions/key.json', import.meta.url)
   const cases: KeyCase[] = JSON.parse(readFileSync(file, 'utf8'))
-  // Query rules, key parts from elsewhere, and methods that GET answers exist only in the gateway.
+  // Query rules, additional key parts, and methods that share the key of GET exist only in the gateway.
   const own = cases.filter((one) => ['ignore', 'keep', 'sorted'].every((key) => !(key in one)))
     .filter(({ a, b }) => [a, b].every((side) => !('extra' in side) && side['method'] !== 'HEAD' && String(side['target'] ?? '/').match(/^$|^[/?]/)))
   assert.ok(own.length > 20)

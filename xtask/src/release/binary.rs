@@ -41,7 +41,7 @@ pub(super) fn prepare(
     let build = described(server)?;
     for program in PROGRAMS {
         let beside = server.with_file_name(program);
-        ensure!(beside.is_file(), "there is no {}: build {program} too", beside.display());
+        ensure!(beside.is_file(), "{} is missing: build {program} too", beside.display());
         ensure!(
             described(&beside)? == build,
             "{} and {program} in the same folder are from different builds",
@@ -54,7 +54,7 @@ pub(super) fn prepare(
     };
     let binaries = PROGRAMS.map(|program| work.join(program));
     for (program, binary) in PROGRAMS.iter().zip(&binaries) {
-        // Without debug information, which is nine tenths of the file.
+        // Debug information is nine tenths of the file, so it is removed.
         execute(Command::new("strip").arg("-o").arg(binary).arg(server.with_file_name(program)))?;
     }
     let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
@@ -89,11 +89,11 @@ fn version(root: &Path, build: &Build) -> anyhow::Result<String> {
     let describe = ["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"];
     if let Ok(tag) = git(&describe) {
         let tagged = tag.trim_start_matches('v');
-        ensure!(tagged == build.version, "the tag says {tagged}, and the binary {}", build.version);
+        ensure!(tagged == build.version, "the tag is {tagged}, but the binary is {}", build.version);
         let package = package_version(root)?;
         ensure!(
             tagged == package,
-            "the tag says {tagged}, and Cargo.toml {package}: source archives have the version in Cargo.toml"
+            "the tag is {tagged}, but Cargo.toml has {package}, which source archives use"
         );
         return Ok(build.version.clone());
     }

@@ -73,7 +73,7 @@ fn architecture(target: &str) -> anyhow::Result<&'static str> {
     match target.split('-').next() {
         Some("x86_64") => Ok("amd64"),
         Some("aarch64") => Ok("arm64"),
-        _ => bail!("there is no package for {target}"),
+        _ => bail!("no Debian package can be made for {target}"),
     }
 }
 
@@ -97,7 +97,7 @@ fn libc_of(program: &[u8]) -> anyhow::Result<Vec<u32>> {
             .collect();
         numbers
     });
-    versions.max().context("the program needs no C library")
+    versions.max().context("the program doesn't name a version of the C library")
 }
 
 const LIBC: &[u8] = b"GLIBC_";

@@ -45,7 +45,7 @@ fn linked<'a>(
     metadata: &'a Metadata,
     binary: &'a PackageId,
 ) -> anyhow::Result<BTreeMap<&'a PackageId, BTreeSet<&'a PackageId>>> {
-    let resolve = metadata.resolve.as_ref().context("cargo metadata has not resolved anything")?;
+    let resolve = metadata.resolve.as_ref().context("cargo metadata returned no dependencies")?;
     let nodes: BTreeMap<_, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
     let (mut linked, mut open) = (BTreeMap::new(), vec![binary]);
     while let Some(id) = open.pop() {

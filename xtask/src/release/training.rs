@@ -1,5 +1,5 @@
-//! Training of a release's server: makes a profile of how often its code runs under load, which the compiler uses to
-//! lay out the code.
+//! Training: makes a profile of how often the code of the server runs under load, which the compiler uses to lay out
+//! the code of a release.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use super::stage::empty;
 use crate::tool::{execute, output};
 
-/// Loads of the comparison that exercise the code of each request, after the seconds for each load.
+/// Loads of the comparison that exercise the code for requests, each group with its seconds per load.
 const LOADS: [(&str, &[&str]); 2] = [
     (
         "2",
@@ -35,8 +35,8 @@ const LOADS: [(&str, &[&str]); 2] = [
     ("1", &["kv-get", "kv-set", "kv-values"]),
 ];
 
-/// Minimum number of calls of the most frequent function: two seconds of hits make more. A server that can't write its
-/// counts, or is killed before, leaves none, or only those of its start.
+/// Minimum number of calls of the most frequent function: two seconds of hits make more. A server that can't write
+/// its counts, or is killed before that, leaves no counts or only those of its start.
 const CALLS_MIN: u64 = 100_000;
 
 /// Builds all programs into one folder; returns the server and its profile, which is given or made by training. The
@@ -62,7 +62,7 @@ pub(super) fn build(
 
 /// Builds a server that counts its calls, puts loads on it, and writes the profile to a file.
 fn train(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    // Checked first, because the build takes minutes.
+    // The tool is looked up first, because the build takes minutes.
     let merger = merger()?;
     let folder = target.join("training");
     let server = build_server(root, &folder, "-Cprofile-generate=", &folder.join("counts"))?;

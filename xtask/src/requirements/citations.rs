@@ -30,7 +30,7 @@ pub(super) struct Citation {
     pub(super) witness: Witness,
 }
 
-/// The kind of evidence that a citation is.
+/// The kind of evidence for a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Witness {
     Code,
@@ -47,7 +47,7 @@ pub(super) struct Found {
     pub(super) problems: Vec<Problem>,
 }
 
-/// The mock origin server, and the model cache that plays conversations without the gateway.
+/// Tools: the mock origin server, and the model cache that plays conversations without the gateway.
 const TOOLS: [&str; 2] = ["/mock-origin/", "/tests/model/"];
 const MARK: &str = "//=";
 const FORM: &str = "`RFC <number> section <number>: <title>`";

@@ -107,7 +107,7 @@ fn problem(document: &Document, citation: &Citation) -> Problem {
 
 const NEAREST_MAX: usize = 4;
 
-/// Returns suggestions: the lines of the same section first, then by similarity of the title.
+/// Returns suggestions for a citation: lines of the same section first, then by similarity of the title.
 fn nearest(document: &Document, cited: &Reference) -> Vec<String> {
     let mut lines: Vec<(&Section, &Requirement)> = document
         .sections

@@ -81,7 +81,7 @@ impl Level {
 /// The lists of a tree and their faults.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// RFC 9111, then the others by number.
+    /// The documents: RFC 9111, then the others by number.
     pub(super) documents: Vec<Document>,
     pub(super) problems: Vec<Problem>,
 }
@@ -137,7 +137,7 @@ fn faults(path: &str, text: &str, document: &Document) -> Vec<Problem> {
         let mut titles = BTreeSet::new();
         for line in &section.line {
             if [&line.exception, &line.unused, &line.deviation].into_iter().flatten().count() > 1 {
-                let what = format!("`{}` has several of exception, unused and deviation", line.title);
+                let what = format!("`{}` has more than one of exception, unused and deviation", line.title);
                 fault(&line.title, what, "one of them");
             }
             if line.exception.as_ref().is_some_and(|exception| !exception.starts_with("role: ")) {

@@ -1,4 +1,4 @@
-//! The page: a table per document.
+//! Writes the page: a table per document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,21 +8,20 @@ use super::list::{Document, Requirement};
 
 const INTRODUCTION: &str = "# Requirements of the RFCs
 
-The requirements of the RFCs on a shared cache, with the code and tests for them in Larder. One line per requirement, paraphrased; the
-text of the RFC is authoritative. `cargo xtask requirements` generates this page from the lists in `conformance/requirements` and from
+This page lists the requirements of the RFCs on a shared cache, with Larder's code and tests for them. Each line paraphrases a
+requirement; the text of the RFC is authoritative. `cargo xtask requirements` generates this page from the lists in `conformance/requirements` and from
 the citations beside code and tests; don't edit it.
 
-A line has code and tests, or an exception with the reason why not: the requirement is for a role that Larder does not play (private
-cache, user agent, origin server). *Not used* are permissions that Larder does not use, and requirements that never apply. A
-*deviation* is a deliberate difference of Larder, with the reason. The level *ought* means advice without capital letters,
-*meaning* a definition.
+A line has code and tests, or an exception: the requirement is for a role that Larder does not play (private cache, user agent,
+origin server). *Not used* are permissions that Larder does not use, and requirements that never apply. A *deviation* is a
+deliberate difference of Larder, with the reason. The level *ought* means advice without capital letters, *meaning* a definition.
 
 The page describes Larder's defaults, with the profile `rfc9111` where a line says so. The operator's configuration takes precedence over
 an origin server or a client: `ttl_override`, `ttl_default`, `honour_request_directives` and the like.
 
 ";
 
-/// Maximum number of names of a file in one cell; the rest are counted.
+/// Maximum number of functions or cases of a file in one cell; further ones are only counted.
 const PLACES_MAX: usize = 4;
 
 pub(super) fn render(documents: &[Document], evidence: &Evidence) -> String {
@@ -129,5 +128,5 @@ fn escaped(text: &str) -> String {
 }
 
 fn write_text(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("a String takes all that is written");
+    page.write_fmt(text).expect("writing to a String can't fail");
 }

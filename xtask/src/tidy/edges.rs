@@ -114,7 +114,7 @@ fn allowed_sentence(allowed: &[&str]) -> String {
     }
 }
 
-/// A `Cargo.toml`, for the line number of a dependency.
+/// A `Cargo.toml`, in which problems name the line of a dependency.
 struct Manifest {
     path: String,
     text: String,
@@ -123,7 +123,7 @@ struct Manifest {
 impl Manifest {
     fn read(root: &Path, package: &Package) -> Self {
         let full = package.manifest_path.as_std_path();
-        // Cargo returns the real path; the given root may contain a link.
+        // Cargo returns the real path; the given root may contain a symbolic link.
         let real_root = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let path = full.strip_prefix(&real_root).or_else(|_| full.strip_prefix(root)).unwrap_or(full);
         let text = std::fs::read_to_string(full).unwrap_or_default();

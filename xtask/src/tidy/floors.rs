@@ -1,7 +1,8 @@
 //! Floors of a crate's rooms: a room imports only rooms on lower floors.
 //!
 //! A room is a folder, or a file next to `lib.rs`. `xtask/floors.txt` lists the floors of each crate from the top
-//! down, with the rooms on each. It also lists each remaining upward import, so that their number can only fall.
+//! down, with the rooms on each. The file also lists each remaining upward import, so that their number can only
+//! fall.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

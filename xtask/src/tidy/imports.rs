@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::paths::{Import, Names, Reach};
 use super::source::{Purpose, Source};
 
-/// Maximum number of re-exports that are followed to the definition of a name.
+/// Maximum number of re-exports to follow to the definition of a name.
 const HOPS_MAX: usize = 8;
 
 /// Keywords before the name of an item.
@@ -124,7 +124,7 @@ impl<'a> Modules<'a> {
         self.passed_on(owner, item, rest, hops - 1).or(Some(owner))
     }
 
-    /// Returns the source of an item that `owner` imports.
+    /// Returns the file that defines an item which `owner` imports and passes on.
     fn passed_on(&self, owner: usize, item: &str, rest: &[String], hops: usize) -> Option<usize> {
         let follow = |import: &Import, tail: &[String]| {
             let words: Vec<String> = import.words.iter().chain(tail).cloned().collect();

@@ -39,13 +39,13 @@ fn between(line: &str, open: &str, close: char) -> Vec<String> {
     after.filter_map(|rest| rest.split_once(close)).map(|(target, _)| target.to_owned()).collect()
 }
 
-/// Returns the insides of `code spans`.
+/// Returns the contents of the code spans in a line.
 pub(super) fn code_spans(line: &str) -> Vec<&str> {
     line.split('`').skip(1).step_by(2).collect()
 }
 
 fn without_code_spans(line: &str) -> String {
-    // The marks stay, so that a link whose text is a code span is still a link.
+    // The backticks stay, so that a link whose text is a code span is still a link.
     line.split('`').step_by(2).collect::<Vec<_>>().join("``")
 }
 

@@ -33,13 +33,13 @@ pub(crate) struct Import {
 /// The visibility of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// This file.
+    /// Only this file can use the name.
     Own,
-    /// Other files too: `pub use`, `pub(crate) use`.
+    /// Other files can use it too: `pub use`, `pub(crate) use`.
     Others,
 }
 
-/// The names in a file.
+/// The imports, paths and words of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) imports: Vec<Import>,

@@ -1,4 +1,4 @@
-//! Rules about the places of code: `unsafe`, and library crates in the tests of the binary.
+//! Rules about where code may be: `unsafe`, and library crates in the tests of the binary.
 
 use super::edges::ALLOWED_EDGES;
 use super::paths::named_paths;
@@ -10,7 +10,7 @@ use super::source::Source;
 const UNSAFE_PLACES: [&str; 4] =
     ["crates/engine/", "crates/resp/", "crates/kv/src/io.rs", "crates/kv/src/io/"];
 
-/// Maximum distance of the reason above `unsafe`, in lines.
+/// Maximum number of lines between the reason and `unsafe` below it.
 const SAFETY_DISTANCE_LINES: usize = 6;
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
@@ -30,9 +30,9 @@ fn unsafe_code(source: &Source) -> Vec<Problem> {
             .map(|line| unexplained(source, line))
             .collect();
     }
-    let allowed = "safe code, or a place in `engine`, `resp` or the io loop of `kv`";
+    let allowed = "safe code, or unsafe code in `engine`, `resp` or the io loop of `kv`";
     lines
-        .map(|line| source.problem(line, "unsafe", "`unsafe` outside its places".to_owned(), allowed))
+        .map(|line| source.problem(line, "unsafe", "`unsafe` is not allowed here".to_owned(), allowed))
         .collect()
 }
 
@@ -86,7 +86,7 @@ fn binary_tests(source: &Source) -> Vec<Problem> {
     let used = used.filter(|path| !is_client(&path.words));
     used.map(|path| {
         let what = format!("`{}` in a test of the binary", path.words.join("::"));
-        source.problem(path.line, "binary-tests", what, "run the binary; of our crates only `testkit`")
+        source.problem(path.line, "binary-tests", what, "run the binary; use only our crate `testkit`")
     })
     .collect()
 }

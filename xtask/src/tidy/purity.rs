@@ -4,10 +4,10 @@ use super::paths::{NamedPath, named_paths};
 use super::problem::Problem;
 use super::source::{Purpose, Source};
 
-/// Crates that only decide.
+/// Pure crates: they make decisions, and have no side effects.
 pub(super) const PURE_CRATES: [&str; 5] = ["breaker", "caching", "http1", "option-table", "resp"];
 
-/// Files that only decide, in other crates.
+/// Pure files in other crates.
 const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/request/decide.rs",
     "crates/gateway/src/request/steps/collapse/next_move.rs",
@@ -19,7 +19,7 @@ const PURE_FILES: [&str; 4] = [
 pub(super) const IMPURE_DEPENDENCIES: [&str; 7] =
     ["getrandom", "h2", "hyper", "mio", "rand", "socket2", "tokio"];
 
-/// Impure paths, as words. The same names below `core` (addresses) are values and allowed.
+/// Impure paths, as words. Names below `core`, such as `core::net`, are only values, and allowed.
 const IMPURE_PATHS: [&[&str]; 14] = [
     &["std", "env"],
     &["std", "fs"],
@@ -37,7 +37,7 @@ const IMPURE_PATHS: [&[&str]; 14] = [
     &["tokio"],
 ];
 
-/// Impure paths in the crates of pure files.
+/// Impure modules of the crates that contain pure files.
 const ACTING_PATHS: [&[&str]; 1] = [&["crate", "worker"]];
 
 /// Crates that may read the environment: the binaries, the crates that read it for them, the automation, and crates for

@@ -9,7 +9,7 @@ use super::source::Source;
 
 const SENTENCES_MAX: usize = 20;
 const OPENINGS: [&str; 8] = ["Of", "That it", "What", "Whatever", "Who", "Whoever", "Whom", "Whose"];
-/// Marks of comments, the longest first.
+/// Comment markers, the longest first.
 const MARKS: [&str; 8] = ["///", "//!", "/**", "//", "*", "#:", "##", "#"];
 /// Generated files, whose texts are checked in their sources.
 const GENERATED: [&str; 2] = ["docs/reference/", "npm/undici-cache/API.md"];
@@ -29,7 +29,7 @@ pub(super) fn check(layout: &Layout) -> Vec<Problem> {
     }
     let count = problems.len();
     for problem in &mut problems {
-        problem.allowed = format!("the subject first; {count} sentences (at most {SENTENCES_MAX}) begin so");
+        problem.allowed = format!("name the subject first ({count} sentences don't, limit {SENTENCES_MAX})");
     }
     if count > SENTENCES_MAX { problems } else { Vec::new() }
 }
@@ -44,7 +44,7 @@ fn is_generated(path: &str) -> bool {
 fn comments(text: &str) -> impl Iterator<Item = (usize, Option<&str>)> {
     text.lines().enumerate().map(|(at, line)| {
         let line = line.trim_start();
-        // An attribute, or the first line of a script.
+        // An attribute, or the first line of a script, isn't a comment.
         let is_code = line.starts_with("#[") || line.starts_with("#!");
         (at + 1, MARKS.iter().find_map(|mark| line.strip_prefix(mark)).filter(|_| !is_code))
     })

@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::source::{Kind, Purpose, Source};
 
-/// Maximum length of a file, which should have one concern.
+/// Maximum length of a file in lines; a longer one should be split by concern.
 const FILE_LINES_MAX: usize = 800;
 const UNFINISHED_MACROS: [&str; 3] = ["dbg", "todo", "unimplemented"];
 /// Module names that say nothing about the contents.
@@ -47,7 +47,7 @@ fn ignored_test(source: &Source, at: usize) -> Option<Problem> {
     };
     is_ignored.then(|| {
         let line = source.tokens[at].line;
-        let allowed = "run it, remove it, or assert the wrong behaviour and say why";
+        let allowed = "run it, remove it, or assert the wrong behaviour and give the reason";
         source.problem(line, "ignored-test", "an ignored test".to_owned(), allowed)
     })
 }

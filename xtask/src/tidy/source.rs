@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Literal,
 }
 
-/// The purpose of a file.
+/// Whether a file is production code or a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Production,

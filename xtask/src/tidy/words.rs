@@ -21,10 +21,10 @@ const DOC_CRATES: [&str; 10] = [
     "testkit",
 ];
 
-/// Openings of a riddle: a person, or a clause in place of a noun.
+/// First words of a riddle: a person, a pronoun, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
 
-/// Crates whose predicates answer yes or no.
+/// Crates whose predicates return `bool` or an `Option`.
 const PREDICATE_CRATES: [&str; 18] = [
     "admin",
     "breaker",

@@ -11,15 +11,15 @@ pub(super) struct Connection<C: ?Sized> {
     pub(super) state: State,
     pub(super) transport: Option<Transport>,
     pub(super) codec: Box<C>,
-    /// Bytes to send. Those before `sent` have been sent.
+    /// Output of the connection. The first `sent` bytes have been sent.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
     /// Requests taken from the schedule that haven't begun.
     pub(super) next: VecDeque<Pending>,
     pub(super) is_resting: bool,
-    /// Whether it is in the worker's queue of connections with room.
+    /// Whether the connection is in the worker's queue of connections that can take a request.
     pub(super) is_in_line: bool,
-    /// Number of requests answered since it was opened.
+    /// Number of requests answered since the connection was opened.
     pub(super) answered: u64,
     /// Number of consecutive connections without an answer.
     pub(super) failures: u32,
@@ -28,10 +28,10 @@ pub(super) struct Connection<C: ?Sized> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Closed,
-    /// Opening since this time.
+    /// The connection has been opening since this time.
     Opening(Instant),
     Open,
-    /// Waiting since this time for the server to close, after all requests have been answered.
+    /// All requests have been answered, and the client has been waiting since this time for the server to close.
     Ending(Instant),
 }
 
@@ -51,7 +51,7 @@ impl<C: Codec + ?Sized> Connection<C> {
         }
     }
 
-    /// Number of requests that it can take now, including those in `next`.
+    /// Number of requests that the connection can take now, including those in `next`.
     pub(super) fn room(&self) -> usize {
         if self.state != State::Open || self.is_resting { 0 } else { self.codec.room() }
     }

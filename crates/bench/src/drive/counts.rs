@@ -45,7 +45,7 @@ impl Counts {
         self.slice.errors += answers;
     }
 
-    /// Adds the counts of another worker. Slices are merged while the load runs.
+    /// Adds the counts of another worker, except for its slices, which are merged while the load runs.
     pub(super) fn add(&mut self, other: &Self) {
         self.errors += other.errors;
         self.read_bytes += other.read_bytes;

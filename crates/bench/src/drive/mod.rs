@@ -46,13 +46,13 @@ pub(crate) struct Conduct {
 pub(crate) trait Side: Send {
     type Codec: Codec + ?Sized;
 
-    /// Whether the client closes a connection after its only request. Otherwise the server does.
+    /// Whether the client closes a connection after its only request. If not, the server closes it.
     const CLOSES: bool;
 
     /// The protocol of a new connection.
     fn codec(&self) -> Box<Self::Codec>;
 
-    /// Chooses the request at a position in the schedule.
+    /// Chooses the request for a position in the schedule.
     fn choose(&mut self, place: u64) -> Choice;
 
     /// Appends a request to the output.
@@ -103,7 +103,7 @@ pub(crate) trait Codec: Debug + Send {
     fn give_up(&mut self) -> Vec<Pending>;
 }
 
-/// The request at a position in the schedule.
+/// The request that a side has chosen for a position in the schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     /// Index of the request among the side's requests.

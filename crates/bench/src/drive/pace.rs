@@ -31,7 +31,7 @@ impl fmt::Display for Until {
     }
 }
 
-/// The event that starts a request, or a batch of commands.
+/// The event that triggers the next request, or the next batch of commands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// The previous answer on the connection. A stalled server stalls the load, which hides most of the stall.
@@ -57,7 +57,7 @@ pub enum Reuse {
     OnePerRequest,
 }
 
-/// Returns why the settings are invalid, in words. `None` if they are valid.
+/// Returns an error message for invalid settings, and `None` for valid ones.
 pub(crate) fn broken(
     (connections, threads): (usize, usize),
     (until, timeout): (Until, Duration),

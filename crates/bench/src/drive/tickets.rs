@@ -73,7 +73,7 @@ impl Tickets {
     }
 }
 
-/// Maps consecutive numbers to scattered ones.
+/// Returns a pseudorandom number for each number, so that consecutive numbers are scattered.
 pub(crate) fn scramble(number: u64) -> u64 {
     SplitMix::new(number).next()
 }

@@ -39,7 +39,7 @@ impl Transport {
         Ok(Self { socket, tls: tls.map(Box::new) })
     }
 
-    /// Continues to open the connection. Called at each event until it is open.
+    /// Continues to open the connection. The worker calls this at each event until the connection is open.
     pub(super) fn advance(&mut self) -> io::Result<Progress> {
         if let Some(error) = self.socket.take_error()? {
             return Err(error);
@@ -70,7 +70,7 @@ impl Transport {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 outcome => return outcome,
             }
-            // Zero is the end of the stream, which the next iteration reports.
+            // If `read_tls` returns zero, the stream has ended, which the next iteration reports.
             tls.read_tls(&mut self.socket)?;
             tls.process_new_packets().map_err(io::Error::other)?;
         }
@@ -81,7 +81,7 @@ impl Transport {
         let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
         let taken = tls.writer().write(bytes)?;
         let is_flushed = send(tls, &mut self.socket)?;
-        // The buffer is full and accepted nothing. As with a socket, an event reports when it has room.
+        // The buffer of TLS is full and accepts nothing. The next event of the socket reports that it has room again.
         if taken == 0 && !is_flushed {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -93,7 +93,7 @@ impl Transport {
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
-    /// Sends the bytes that TLS has buffered. Called when the socket is writable again.
+    /// Sends the bytes that TLS has buffered. The worker calls this when the socket is writable again.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             send(tls, &mut self.socket)?;
@@ -127,7 +127,7 @@ fn shake_hands(tls: &mut ClientConnection, socket: &mut TcpStream) -> io::Result
             Err(error) => return Err(error),
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert tells the server why. It doesn't matter if it is lost.
+            // The alert tells the server the reason. A lost alert does no harm.
             let _ = send(tls, socket);
             return Err(io::Error::other(error));
         }

@@ -26,7 +26,7 @@ pub(super) struct Slice {
     pub(super) errors: u64,
 }
 
-/// Receives each slice when it ends. A break ends the load.
+/// Receives each slice when it ends. `Break` ends the load.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(Slice) -> ControlFlow<()>;
 
 /// Merged results of the workers, and of all rounds of a load.
@@ -39,7 +39,7 @@ pub(crate) struct Worked<S> {
     elapsed: Duration,
     /// CPU time of the threads, user and system.
     cpu: Duration,
-    /// Error of a connection attempt, if none succeeded.
+    /// Error of a connection attempt, if no attempt succeeded.
     pub(crate) never_reached: Option<io::Error>,
 }
 
@@ -54,7 +54,7 @@ impl<S> Worked<S> {
         self.cpu += other.cpu;
     }
 
-    /// Converts to a result without names and outcomes.
+    /// Converts to a [`Run`], without its name and without the counts of outcomes.
     pub(crate) fn into_run(self) -> Run {
         let Counts { errors, reconnects, unsent, read_bytes, written_bytes, connects, .. } = self.counts;
         Run {
@@ -156,7 +156,7 @@ impl Teller<'_> {
 struct Slices {
     /// Number of slices that each worker has reported.
     told: Vec<usize>,
-    /// Slices that at least one worker hasn't reported yet. The first has the number `complete`.
+    /// Slices that at least one worker hasn't reported yet. The index of the first one is `complete`.
     open: VecDeque<Slice>,
     complete: usize,
     latencies: Latencies,

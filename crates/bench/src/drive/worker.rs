@@ -56,18 +56,18 @@ pub(crate) struct Worker<S: Side> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Connections are opened; no request is sent.
+    /// The worker opens its connections, and sends no request yet.
     Opening,
     Running,
 }
 
-/// Fate of the pending requests when their connection ends.
+/// Treatment of the pending requests when their connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Failed(Failure),
     /// The server announced that it won't answer them, so they are sent again.
     SentAgain,
-    /// Only requests that have timed out fail.
+    /// Requests that have timed out fail; all other requests are sent again.
     LateFailed,
 }
 
@@ -259,7 +259,7 @@ impl<S: Side> Worker<S> {
         self.send(at);
     }
 
-    /// With one connection per request, takes the request before opening the connection.
+    /// Opens a connection for one request, after taking that request from the schedule.
     fn open_for_next(&mut self, at: usize, now: Instant) {
         if self.connections[at].is_resting {
             return;
@@ -273,7 +273,7 @@ impl<S: Side> Worker<S> {
         }
     }
 
-    /// Hands requests that are due to connections in the queue.
+    /// Gives the requests that are due to connections in the queue.
     fn dispatch(&mut self, now: Instant) {
         if self.tickets.is_closed_loop() {
             return;
@@ -364,7 +364,7 @@ impl<S: Side> Worker<S> {
         connection.codec.give_up();
     }
 
-    /// Retries later, with a delay that doubles with each failure, up to a limit.
+    /// Schedules the next attempt to connect, after a delay that doubles with each failure, up to a limit.
     fn back_off(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
         let wait = BACKOFF_FIRST * (1 << connection.failures.min(BACKOFF_DOUBLINGS));
@@ -580,7 +580,7 @@ impl<S: Side> Worker<S> {
                 Some(failure) if rest != Rest::LateFailed || is_late => self.fail(&pending, failure),
                 _ => self.connections[at].next.push_back(pending),
             }
-            // Only one answer was malformed. The later ones are lost with the connection.
+            // Only the first failed answer was malformed. The later answers are lost with the connection.
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
@@ -641,6 +641,6 @@ pub(crate) enum Opened {
 enum Drained {
     /// A read that doesn't fill the buffer: later data triggers a new event.
     AtShortRead,
-    /// Only an error: the end of the stream was already signalled.
+    /// The reads end only with an error or the end of the stream, because the end was already signalled.
     AtError,
 }

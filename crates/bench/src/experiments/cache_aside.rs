@@ -14,7 +14,7 @@ use super::findings::{ExperimentError, Findings, all_answered};
 use super::stage::{Server, Stage, free_address, origin_requests, program, write_filled};
 use super::store::Store;
 
-/// Requests per URL, connections, URLs.
+/// A setting of the experiment: requests per URL (`n`), connections (`c`), and number of URLs.
 struct Cell {
     n: u64,
     c: usize,
@@ -34,7 +34,7 @@ const DELAY_MS: u64 = 20;
 /// Queries that the origin answers at the same time.
 const SLOTS: &str = "2";
 
-/// One in this many URLs is slow.
+/// Each group of this many URLs has one slow URL.
 const SLOW_EVERY: usize = 7;
 
 /// Factor by which a slow URL is slower.
@@ -48,7 +48,7 @@ struct Way {
     server: Server,
 }
 
-/// Results of a cell.
+/// Results of a cell: a run for each cache, and one without a cache.
 struct Measured<'a> {
     cell: &'a Cell,
     cached: Vec<Run>,
@@ -114,7 +114,7 @@ fn package() -> Option<PathBuf> {
     })
 }
 
-/// Starts the application. Its store must run as long as it does.
+/// Starts the application and its store. The store must outlive the application.
 fn add_application(
     stage: &mut Stage<'_>,
     package: &Path,
@@ -182,7 +182,7 @@ fn chart(measured: &Measured<'_>) -> Chart {
     Chart::linear(&format!("urls-n{}-c{}", cell.n, cell.c), &title, ("URL", "Time (ms)"), series)
 }
 
-/// The part of the run's name after the name of the cell.
+/// Returns the name of the cache: the part of the run's name after the name of the cell.
 fn way_of(run: &Run) -> &str {
     run.name.split_once(", ").map_or(&*run.name, |(_, way)| way)
 }
@@ -196,7 +196,7 @@ fn saved_chart(ways: &[Way], all: &[Measured<'_>]) -> Chart {
     Chart::linear("saved", "Time saved per request", ("Connections", "Time (ms)"), series)
 }
 
-/// Milliseconds per request that one of the caches saves, by the number of connections.
+/// Returns the milliseconds per request that one of the caches saves, for each number of connections.
 fn saved(all: &[Measured<'_>], way: usize) -> Vec<(usize, f64)> {
     let saved = |measured: &Measured<'_>| {
         (measured.without.latency.mean_us - measured.cached[way].latency.mean_us) / 1000.0
@@ -214,7 +214,7 @@ fn from_cache(run: &Run, forwarded: u64) -> Expectation {
     }
 }
 
-/// Compares the saved time, which depends on the queries in the queue. The ratio of the means depends on the machine.
+/// Compares the saved time, which grows with the queue at the origin. The ratio of the means would depend on the machine.
 fn saves_more(name: &str, saved: &[(usize, f64)]) -> Expectation {
     Expectation {
         what: format!("{name}: the more connections, the more time is saved per request"),

@@ -1,7 +1,7 @@
 //! Many clients, one slow URL that expires every few seconds: the number of requests that reach the origin.
 //!
-//! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. Without collapsing, each expiry lets
-//! all requests of half a second through to the origin; with collapsing, one.
+//! 500 requests per second for one URL whose origin takes 500 ms and sends `max-age=5`. At each expiry, the origin gets all requests of
+//! half a second without collapsing, and one request with collapsing.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn variant(name: &'static str, stage: &mut Stage<'_>) -> Result<Variant, Experim
     let gateway = stage.gateway(&origin, &format!("collapse = \"{name}\""))?;
     let target = format!("/items/1?delay={DELAY_MS}&cc=max-age={MAX_AGE_S}");
     let mut load = HttpLoad::of_urls(&[gateway.url(&target)])?;
-    // While the stored response is stale, half a second of requests waits at the origin.
+    // While the stored response is stale, the requests of half a second wait for the origin.
     load.connections = 600;
     load.pace = Pace::Open { per_second: RATE };
     load.until = Until::Elapsed(stage.duration(DURATION));
@@ -76,7 +76,7 @@ fn expectations(variants: &[Variant]) -> Vec<Expectation> {
     expectations
 }
 
-/// Ten cycles of 5 s of freshness and half a second without. With fewer, the cold start weighs too much.
+/// Ten cycles: the response is fresh for 5 s, and missing for half a second. With fewer cycles, the cold start would distort the result.
 const CYCLES_S: f64 = 55.0;
 
 fn cache_cuts(variant: &Variant) -> Expectation {
@@ -139,7 +139,7 @@ mod tests {
         check(variant("off", 1000, &[0, 99]), &[true, true]);
         check(variant("off", 1000, &[0, 100]), &[true, false]);
         check(variant("process", 1000, &[0, 1, 1, 2]), &[true, true]);
-        // Two requests at the same time, no request, and more requests than expiries.
+        // Failures: two requests at the same time, no request, and more requests than expiries.
         check(variant("process", 1000, &[0, 2]), &[true, false]);
         check(variant("process", 1000, &[0, 0]), &[true, false]);
         let many: Vec<u64> = (0..20).collect();

@@ -18,7 +18,7 @@ use super::store::{Store, unanswered};
 const REQUESTS: u64 = 10_000;
 const CONNECTIONS: usize = 512;
 
-/// The median round counts.
+/// Number of rounds, of which the median is the result.
 const ROUNDS: usize = 3;
 
 /// The answer.
@@ -61,7 +61,7 @@ struct Field {
     _behind: Vec<Server>,
 }
 
-/// Starts Larder, and each of the other servers that is installed.
+/// Starts Larder, and every other server that is installed.
 fn start_all(stage: &mut Stage<'_>) -> Result<Field, ExperimentError> {
     let origin = stage.origin(&["--workers", "1"])?;
     let mut missing = Vec::new();
@@ -100,7 +100,7 @@ fn if_installed(
     }
 }
 
-/// One sentence for the description of the report.
+/// Returns a sentence for the report that lists the servers left out.
 fn left_out(missing: &[String]) -> String {
     if missing.is_empty() { String::new() } else { format!(" Left out: {}.", missing.join("; ")) }
 }
@@ -166,7 +166,7 @@ fn node(stage: &mut Stage<'_>, redis: &Server) -> Result<Server, ExperimentError
 }
 
 impl Contestant {
-    /// Returns the URL. Larder requests a resource of the answer's size from the mock origin; the others have one URL.
+    /// Returns the URL of the load. Larder requests a resource of the answer's size from the mock origin; the other servers have one URL.
     fn url(&self) -> String {
         match self.name {
             "larder" => self.server.url(&format!("/bytes/{}?cc=max-age=3600", ANSWER.len())),

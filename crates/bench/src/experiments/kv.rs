@@ -1,9 +1,9 @@
 //! The suites of poor-man-s-cache: set all keys, get all, delete all, then SET, GET and GET of a missing key in turn, which count as
 //! three. They run one command at a time and in batches, on Larder with both of its protocols, and on Redis.
 //!
-//! The published figures are shown next to ours, but come from other machines and other clients. The original test has one
-//! process per connection, and pauses between the suites. Here one thread has all connections and never pauses, so the generator
-//! rather than the server may limit a rate. The server's cost is more meaningful.
+//! The published figures are shown next to ours, but come from other machines and other clients. The original test has one process per
+//! connection, and pauses between the suites. Here one thread has all connections and never pauses, so the generator rather than the server
+//! may limit a rate. The CPU time of the server is therefore more meaningful than the rate.
 
 use super::findings::{ExperimentError, Findings};
 use super::stage::{Server, Stage};

@@ -32,7 +32,7 @@ impl<R: FnMut() -> Option<u64>> Sampler<R> {
         self.samples.extend(sample);
     }
 
-    /// Takes a sample if a second has passed. Called several times a second.
+    /// Takes a sample if a second has passed. The observer of a load calls this several times a second.
     pub(super) fn tick(&mut self) {
         let seconds = self.begin.elapsed().as_secs();
         if seconds > self.seconds {

@@ -144,7 +144,7 @@ pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> Result<u64, E
     text.trim().parse().map_err(|_| uncounted(io::Error::other(format!("no count of requests: {text:?}"))))
 }
 
-/// Number of requests at the mock origin, except those for its counts.
+/// Number of requests at the mock origin, except requests for the counts themselves.
 ///
 /// # Errors
 /// Returns an error if the origin doesn't answer.

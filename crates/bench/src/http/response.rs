@@ -64,8 +64,8 @@ impl ResponseReader {
         matches!(self.state, State::Head) && self.partial_head.is_empty()
     }
 
-    /// Reads further input. Returns the number of bytes used, and the response that they complete. Without a response, all of the input was
-    /// used.
+    /// Reads further input. Returns the number of bytes used, and the response that they complete. If no response is complete, all of the
+    /// input was used.
     pub(super) fn read(&mut self, input: &[u8], body: Body) -> Result<(usize, Option<Response>), Malformed> {
         let mut used = 0;
         loop {

@@ -8,7 +8,7 @@ use super::load::Detail;
 use super::prepare::Prepared;
 use crate::result::{Latencies, UrlFigures};
 
-/// Counts of a worker, in addition to those of every kind of load.
+/// Counts of an HTTP worker, in addition to the counts that every kind of load has.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) statuses: Vec<u64>,

@@ -40,7 +40,7 @@ fn read(mut codec: impl HttpCodec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malf
     (seen, Ok(Then::GoOn), codec.give_up())
 }
 
-/// Sorts the answers: those completed by one piece arrive in any order.
+/// Sorts the answers, because answers that one piece completes arrive in any order.
 fn in_order<T>((mut seen, then, rest): (Seen, T, Vec<Pending>)) -> (Seen, T, Vec<Pending>) {
     seen.answers.sort_by_key(|(request, _)| *request);
     seen.first_bytes.sort_unstable();

@@ -36,7 +36,7 @@ pub enum Shaping {
 pub struct Recipe {
     pub title: &'static str,
     pub program: &'static str,
-    /// Arguments, which are split at spaces. Their placeholders are then filled like those of the files.
+    /// Arguments, which are split at spaces. Then their placeholders are filled, as in the files.
     pub arguments: &'static str,
     /// Files in the peer's folder: names and contents.
     pub files: &'static [(&'static str, &'static str)],
@@ -66,7 +66,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether it forwards to an origin. The others answer from their configuration.
+    /// Returns whether the server forwards to an origin. All other servers answer from their configuration.
     #[must_use]
     pub fn is_cache(self) -> bool {
         !matches!(self, Self::Null | Self::NginxStatic)

@@ -26,7 +26,7 @@ pub struct StageOptions {
     pub larder: PathBuf,
     /// The origin of the caches.
     pub origin: SocketAddr,
-    /// The response of servers without a cache to `/small`.
+    /// The response to `/small` of servers without a cache.
     pub small_body: String,
     /// Files of servers without a cache: name and content.
     pub files: Vec<(String, Vec<u8>)>,
@@ -188,7 +188,7 @@ impl Addresses {
     /// Returns ports that are free now. If another process takes one before the server does, the server fails with an error.
     fn free() -> Result<Self, PeerError> {
         let bind = || TcpListener::bind("127.0.0.1:0").map_err(PeerError::Ports);
-        // All are open before one is closed, so that they are distinct.
+        // All four listeners are open at the same time, so that their ports are distinct.
         let listeners = [bind()?, bind()?, bind()?, bind()?];
         let address = |index: usize| listeners[index].local_addr().map_err(PeerError::Ports);
         Ok(Self { http: address(0)?, http2: address(1)?, tls: address(2)?, admin: address(3)? })

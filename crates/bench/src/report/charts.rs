@@ -21,7 +21,7 @@ fn bars(title: &str, runs: &[Run], figure: impl Fn(&Run) -> Option<(f64, String)
     (bars.len() > 1).then(|| drawing::bars(title, &bars))
 }
 
-/// A chart of the rates. `None` for loads with a fixed rate, which says nothing about the server.
+/// A chart of the rates. `None` for loads with a fixed rate, because that rate doesn't depend on the server.
 fn rates(runs: &[Run]) -> Option<String> {
     let rate = |run: &Run| Some((run.requests_per_s, number::rate(run.requests_per_s)));
     if have_rates(runs) && !is_open(runs) { bars("Requests per second", runs, rate) } else { None }
@@ -69,7 +69,7 @@ fn over_time(run: &Run, figure: impl Fn(&Interval) -> Option<f64>) -> Vec<Point>
     run.intervals.iter().filter_map(point).collect()
 }
 
-/// p50, p99 and the slowest of each interval. For several runs, only the p99.
+/// p50, p99 and the slowest of each interval. With several runs, the chart shows only the p99.
 fn latency(runs: &[Run]) -> Chart {
     let p99 = |interval: &Interval| {
         (interval.requests >= REQUESTS_OF_P99_MIN).then(|| interval.p99_us as f64 / 1e3)

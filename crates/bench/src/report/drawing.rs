@@ -40,7 +40,7 @@ pub(super) fn lines(chart: &Chart) -> Option<String> {
     let ys = curves.iter().flat_map(|(_, spots)| spots.iter().copied()).chain(edges);
     let ys: Vec<f64> = ys.map(|(_, y)| y).collect();
     let x = Places::of(chart.x.scale, curves.iter().flat_map(|(_, spots)| spots).map(|(x, _)| *x))?;
-    // The upper edge would hide a line on it.
+    // A margin above the highest value, because the upper edge would hide a line on it.
     let spare = ys.iter().copied().fold(0.0, f64::max) * 1.05;
     let edges = if chart.y.scale == Scale::Linear { vec![0.0, spare] } else { Vec::new() };
     let y = Places::of(chart.y.scale, ys.into_iter().chain(edges))?;

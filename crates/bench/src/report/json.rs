@@ -33,7 +33,7 @@ pub fn write(report: &Report) -> String {
 pub fn read(text: &str) -> Result<Report, ReadError> {
     let value: Value = serde_json::from_str(text)?;
     match value.get("schema").and_then(Value::as_str) {
-        // Without a schema, the error about the missing field is more helpful.
+        // If the schema is missing, deserialization reports the missing field, which is more helpful.
         Some(schema) if schema != SCHEMA => Err(ReadError::Schema(schema.to_owned())),
         _ => Ok(serde_json::from_str(text)?),
     }

@@ -60,8 +60,8 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// Returns whether every load had a fixed rate, so that the latencies are the figures to compare. Detected by the
-/// description of the load, which older reports have too.
+/// Returns whether every load had a fixed rate, so that the latencies are the figures to compare. This reads the description of the load,
+/// because older reports have no other sign of a fixed rate.
 pub(super) fn is_open(runs: &[Run]) -> bool {
     !runs.is_empty() && runs.iter().all(|run| run.load.contains("open loop"))
 }
@@ -108,7 +108,7 @@ fn columns(runs: &[Run]) -> Vec<Column> {
     columns
 }
 
-/// The most reliable figure if the server has a core to itself.
+/// Returns the core time per request: the most reliable figure if the server has a core to itself.
 pub(super) fn core_busy_us(run: &Run) -> Option<f64> {
     run.server.and_then(|server| server.core_busy_us_per_request)
 }
@@ -167,7 +167,7 @@ fn expectation(expectation: &Expectation) -> String {
     let verdict = match expectation.verdict() {
         Verdict::Holds => "holds",
         Verdict::Fails => "FAILS",
-        // The text of the measurement says so.
+        // `measured` contains the reason.
         Verdict::NotJudged => "  -  ",
     };
     format!("{verdict}  {}: {}", expectation.what, expectation.measured)

@@ -21,10 +21,10 @@ pub struct RespRun {
     pub first_problem: Option<String>,
 }
 
-/// Sets the keys and warms up the server, if the load requires it. None of this is counted.
+/// Sets the keys and warms up the server, if the load requires it. The results don't include these commands.
 ///
 /// # Errors
-/// Returns the errors of [`run`], and one if keys can't be set.
+/// Returns the errors of [`run`], and an error if keys can't be set.
 pub fn prepare(load: &RespLoad) -> Result<(), RespError> {
     load.check()?;
     if load.preload == Preload::AllKeys {
@@ -93,7 +93,7 @@ fn greet(load: &RespLoad, dialect: &Dialect) -> Result<(), RespError> {
     }
 }
 
-/// Returns the part of one thread. The schedule counts batches.
+/// Returns the part of the load that one thread runs. A unit of the schedule is a batch.
 fn part(load: &RespLoad, share: Share) -> (Conduct, Tickets) {
     let pipeline = load.pipeline as u64;
     let connections = usize::try_from(share.amount_of(load.connections as u64));

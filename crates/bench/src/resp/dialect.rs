@@ -23,13 +23,13 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Returns whether it is one of the measured commands.
+    /// Returns whether results include this command.
     pub(super) fn is_counted(self) -> bool {
         self != Self::Greeting
     }
 }
 
-/// Knowledge about the server's contents.
+/// Whether the load knows which keys the server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
     Known,
@@ -40,7 +40,7 @@ pub(super) enum Certainty {
 /// Result of comparing the first bytes of a buffer with the expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// The expected reply, with this length.
+    /// The expected reply, which is this many bytes long.
     Expected(usize),
     /// An incomplete reply that matches so far.
     Begin,
@@ -67,7 +67,7 @@ pub(crate) struct Dialect {
     pub(super) greeting: Vec<u8>,
 }
 
-/// Parts of a command: before the key, after it, and after the value.
+/// The constant parts of a command: before the key, between key and value, and after the value.
 #[derive(Debug)]
 struct Form {
     head: Vec<u8>,
@@ -132,7 +132,7 @@ impl Dialect {
             Verb::Get => self.compare_value(self.pool.value(due.key), bytes),
             Verb::GetMissing => literal(self.nil, bytes),
             Verb::Del => literal(self.deleted, bytes),
-            // Its replies differ between servers.
+            // Servers reply differently to a greeting.
             Verb::Greeting => Seen::Other,
         }
     }
@@ -245,7 +245,7 @@ fn certainty(load: &RespLoad) -> Certainty {
         (Workload::Set | Workload::Workflow, ..) => true,
         (_, Preload::Nothing, _) => false,
         (Workload::Get, ..) => true,
-        // A key can only be deleted once.
+        // A second DEL of the same key would get a different reply.
         (Workload::Del, _, Until::Requests(requests)) => is_once(requests) && load.warm_up.is_none(),
         (Workload::Del, _, Until::Elapsed(_)) => false,
     };

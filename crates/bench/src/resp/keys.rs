@@ -35,7 +35,7 @@ impl ValuePool {
         let begin = match self.values {
             Values::Fixed => 0,
             // The factor is odd, so that all numbers modulo 2^14 have distinct starts.
-            #[expect(clippy::cast_possible_truncation, reason = "the rest is below 2^14")]
+            #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 2^14")]
             Values::OfKey => (key.wrapping_mul(0x2545_F491_4F6C_DD1D) % BEGINS as u64) as usize,
         };
         &self.text[begin..begin + self.value_bytes]
@@ -90,7 +90,7 @@ enum Chooser {
 }
 
 impl KeySource {
-    /// Creates the source of one of several threads, which share out the keys if they are taken in order.
+    /// Creates the key source of one thread. If keys are taken in order, each thread has its own range of keys.
     pub(super) fn new(choice: Choice, keys: u64, seed: u64, thread: Share) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "more keys than 2^52 are chosen a little unevenly")]
         let chooser = match choice {
@@ -125,7 +125,7 @@ impl KeySource {
     }
 }
 
-/// One of several equal parts.
+/// One of `of` equal parts of a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) index: u64,
@@ -140,7 +140,7 @@ impl Share {
         edge(self.index)..edge(self.index + 1)
     }
 
-    /// Returns the length of that part.
+    /// Returns the length of this share's part of `0..whole`.
     pub(super) fn amount_of(self, whole: u64) -> u64 {
         let part = self.part_of(whole);
         part.end - part.start
@@ -201,7 +201,7 @@ mod tests {
         let uniform = counts(Choice::Uniform);
         assert!(uniform.iter().all(|count| (800..1200).contains(count)), "{uniform:?}");
         let zipf = counts(Choice::Zipf(1.0));
-        // The sum of 1/r up to 100 is 5.187.
+        // The expected share of the first key is 1 / 5.187, because the sum of 1/r up to 100 is 5.187.
         assert!((18_500..20_000).contains(&zipf[0]), "{zipf:?}");
         assert!((9_000..10_300).contains(&zipf[1]), "{zipf:?}");
     }

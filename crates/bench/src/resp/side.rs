@@ -17,7 +17,7 @@ pub(super) struct RespSide {
     source: KeySource,
     workload: Workload,
     pipeline: u64,
-    /// Commands left to send. `None` if a duration ends the load.
+    /// Number of commands left to send. `None` if a duration ends the load.
     left: Option<u64>,
     pub(super) tally: Tally,
 }
@@ -30,7 +30,7 @@ pub(super) struct RespCodec {
     batch: Option<Pending>,
     /// Bytes of an incomplete reply.
     rest: Vec<u8>,
-    /// Step of the workflow, and its key.
+    /// Current step of the workflow, and the key that it uses.
     step: u8,
     key: u64,
 }
@@ -62,7 +62,7 @@ impl RespSide {
         Ok(())
     }
 
-    /// Handles the expected replies. Returns what follows them.
+    /// Handles the expected replies, and classifies the bytes after them.
     fn expected(&mut self, codec: &mut RespCodec, bytes: &[u8], done: &mut Done) -> Seen {
         while done.bytes < bytes.len() {
             let due = codec.due.front();
@@ -122,7 +122,7 @@ impl RespSide {
     }
 }
 
-/// The greeting. It also stands for the missing command of an unsolicited reply.
+/// The greeting. An unsolicited reply, which has no command, is counted as a reply to the greeting.
 const GREETING: Due = Due { verb: Verb::Greeting, key: 0 };
 
 /// Handled replies.

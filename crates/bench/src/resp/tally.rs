@@ -16,7 +16,7 @@ pub(super) struct Tally {
     pub(super) first_problem: Option<String>,
 }
 
-/// Maximum number of distinct outcomes that servers can add.
+/// Maximum number of distinct outcomes, because unexpected replies of a server add outcomes.
 const NAMES_MAX: usize = 32;
 const SHOWN_BYTES: usize = 120;
 

@@ -1,10 +1,10 @@
-//! Whether and why a run failed, in a sentence that explains the exit status.
+//! The reason for a failed run, as a sentence that explains the exit status.
 
 use super::{Errors, Run};
 use crate::report::number;
 
 impl Run {
-    /// Returns why the run failed: not all requests were answered as expected. `None` if all were.
+    /// Returns the reason for a failure: some requests got no answer, or an unexpected one. `None` if all answers were as expected.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let (name, errors) = (&self.name, self.errors.total());

@@ -110,7 +110,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The result of a load, without its names and counts.
+    /// Creates the result of a load, without its name and without the counts of outcomes.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(crate) fn made(latencies: &Latencies, timeline: Timeline, elapsed: Duration, cpu: Duration) -> Self {
         let (requests, elapsed_s) = (latencies.count(), elapsed.as_secs_f64());
@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Adds the number of bytes that went over the sockets.
+    /// Sets the number of bytes that the generator read from and wrote to sockets.
     #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     pub(crate) fn with_bytes(self, read: u64, written: u64) -> Self {
         let read_bytes_per_s = if self.elapsed_s > 0.0 { read as f64 / self.elapsed_s } else { 0.0 };
@@ -222,7 +222,7 @@ pub struct Expectation {
     pub what: String,
     /// The measurement, with its unit.
     pub measured: String,
-    /// Also true if nothing was judged: `measured` then begins with `not judged`.
+    /// True also without a verdict: `measured` then begins with `not judged`.
     pub holds: bool,
 }
 

@@ -6,8 +6,8 @@ use super::{INTERVALS_MAX, Interval, Latencies};
 
 /// Collects slices of time into at most [`INTERVALS_MAX`] intervals.
 ///
-/// If the length of the run is known, each interval is exact. If a run is longer than expected, neighbours are merged: the
-/// percentiles of a merged interval are those of its worse half.
+/// If the length of the run is known, each interval is exact. If a run is longer than expected, neighbours are merged: a merged interval
+/// gets the percentiles of its worse half.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Slices per interval.

@@ -79,8 +79,7 @@ impl ServerCommand {
     /// Starts the server and waits until it is ready.
     ///
     /// # Errors
-    /// Returns an error if the server can't be started, ends, or doesn't become ready in time. None of its processes is left
-    /// running.
+    /// Returns an error if the server can't be started, ends, or doesn't become ready in time. All of its processes have then ended.
     pub fn start(mut self) -> Result<ServerProcess, ServerError> {
         self.refuse_taken()?;
         self.command.process_group(0);

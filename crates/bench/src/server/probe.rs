@@ -42,7 +42,7 @@ pub struct Spent {
 }
 
 impl ServerProbe {
-    /// Watches these processes with all their descendants, and this core. Without either, nothing is measured.
+    /// Watches these processes with all their descendants, and this core. Both are optional.
     ///
     /// # Errors
     /// Returns an error if there is no such process or core.
@@ -87,7 +87,7 @@ impl Measuring {
 }
 
 impl Spent {
-    /// The cost per request. Empty if there were no requests.
+    /// Returns the cost per request. All figures are absent if there were no requests.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^52 requests")]
     pub fn per_request(self, requests: u64) -> ServerCost {
@@ -105,7 +105,7 @@ impl Spent {
 #[derive(Debug)]
 struct Watched {
     roots: Vec<u32>,
-    /// Figures of each process when the watch began. Those of a later process begin at zero.
+    /// Figures of each process when the watch began. Processes that start later aren't in the map, and count from zero.
     begin: BTreeMap<u32, ProcessStat>,
 }
 
@@ -147,7 +147,7 @@ fn spent_ticks(begin: &BTreeMap<u32, ProcessStat>, end: &[ProcessStat]) -> u64 {
     sum_end.saturating_sub(sum_begin)
 }
 
-/// Ticks of all other processes, plus those stolen by the host.
+/// Returns the ticks of all other processes, plus the ticks stolen by the host.
 fn others_ticks(roots: &[u32]) -> Result<u64, ServerError> {
     let own = roots.iter().copied().chain([std::process::id()]).collect();
     let others = processes::others_ticks(&all_processes()?, &own);

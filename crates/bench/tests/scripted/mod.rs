@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// The next step, taken after the client has sent data. Taken immediately after a partial reply, and for a close.
+/// A step of the script. The server waits for data from the client before it takes a step, except after a partial reply and before a close.
 pub(crate) enum Step {
     /// Writes these bytes.
     Reply(Vec<u8>),
-    /// Closes the connection. The next one continues with the next step.
+    /// Closes the connection. The next connection continues with the next step.
     Close,
     /// Sends nothing from now on.
     Silence,

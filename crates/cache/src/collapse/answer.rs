@@ -12,14 +12,14 @@ use crate::entry::stored::{Hit, StoredHead};
 use crate::failure::FailureCause;
 use crate::fill::{Fill, NotKept};
 
-/// Result of a forward, as all its waiters see it.
+/// Result of a forward for its waiters.
 #[derive(Clone)]
 pub enum Answer {
     /// A response that may be shared; its body is still arriving.
     Filling(Filling),
     /// A stored response, freshened by the origin's 304, with the reason if the freshened response isn't stored.
     Freshened(Hit, Result<(), Detail>),
-    /// A fresh response that another request stored just before this forward would have begun.
+    /// A fresh response that another request stored just before this forward began.
     Found(Hit),
     /// A response that another instance stored while this forward waited.
     FoundElsewhere(Hit),
@@ -62,7 +62,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Returns whether the response will still be stored; the error is the reason why not, if known.
+    /// Returns `Ok` if the response will still be stored, and otherwise the reason, if known.
     pub fn storing(&self) -> Result<(), Option<Reason>> {
         match self.refused {
             None if self.fill.may_be_stored() => Ok(()),

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(u64);
 
-/// Turns at which a request was sent and, if applicable, answered.
+/// Positions at which a request was sent and, if it has an answer, was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanged {
     pub began: Sequence,
@@ -16,8 +16,8 @@ pub struct Exchanged {
 pub enum Order {
     Before,
     After,
-    /// The first request was answered last. The origin may have generated its response on arrival of the request or just before answering:
-    /// there is no way to tell.
+    /// The order is unknown, because the request that was sent first was answered last. The origin may have generated that response when
+    /// the request arrived, or just before it answered.
     Unknown,
 }
 

@@ -36,7 +36,7 @@ use crate::membership::LookUp;
 use crate::settings::CollapseLimits;
 use crate::sharded::Sharded;
 
-/// Maximum number of interim responses of a forward that are kept for its waiters: they are hints, and an origin may send any number.
+/// Maximum number of interim responses that a forward keeps for its waiters. They are only hints, and an origin may send any number.
 const INTERIMS_KEPT_MAX: usize = 32;
 
 /// Fetches in progress, by cache key, variant and scope.
@@ -61,7 +61,7 @@ struct Listed {
 pub struct InFlight {
     /// Cache key.
     primary: Box<[u8]>,
-    /// Turn at which the forward began; unique.
+    /// Position at which the forward began; unique.
     began: Sequence,
     /// Its waiters; `None` if requests can't join.
     crowd: Option<Arc<Crowd>>,
@@ -87,7 +87,7 @@ struct Progress {
 pub enum Join {
     /// The request must start the forward.
     Lead(Waiter),
-    /// The request waits for a forward under way.
+    /// The request waits for a running forward.
     Wait(Waiting),
     /// Too many requests wait already.
     Full,
@@ -103,8 +103,8 @@ impl FetchTable {
         Sequence::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of its
-    /// URL has overtaken it: a URL has more keys than [`Self::invalidate`] can list.
+    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. If the URL of a running forward has been
+    /// invalidated since it began, a new forward replaces it: a URL has more keys than [`Self::invalidate`] can list.
     pub fn join(
         self: &Arc<Self>,
         (primary, variant): (&[u8], &[u8]),
@@ -138,15 +138,15 @@ impl FetchTable {
         in_flight
     }
 
-    /// Gives turns to waiters of a crowd that may forward alongside the running forwards.
+    /// Gives turns to waiters of a crowd, which then forward in addition to the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
         // The shard is locked until the end of this statement; a turn that is dropped locks it again.
         let undelivered = self.hand_on_in(&mut self.shards.of(crowd.primary()).lock(), crowd);
         drop(undelivered);
     }
 
-    /// Gives out turns. Returns the turns of waiters that have just left: the caller drops them after unlocking the shard, which gives them
-    /// up.
+    /// Like [`Self::hand_on`], in a locked shard. Returns the turns of waiters that have just left. The caller drops them after unlocking
+    /// the shard, because the drop locks it again.
     fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
         let mut undelivered = Vec::new();
         while let Some((asker, turn)) = crowd.next() {
@@ -212,8 +212,8 @@ impl FetchTable {
         })
     }
 
-    /// Invalidates and hides running forwards, and fills, that a newer response replaces. A client that has read both responses has seen
-    /// the newer one last, and must not get the older one again. Forwards that may be older or newer get the response as their rival.
+    /// Invalidates and hides running forwards, and fills, that a newer response replaces. A client that has seen the newer response must
+    /// not get the older one afterwards. If the order of a forward and the response is unknown, the response becomes the forward's rival.
     //= RFC 9111 section 4: the most recent of several
     pub fn supersede(
         &self,
@@ -223,7 +223,7 @@ impl FetchTable {
     ) {
         let mut shard = self.shards.of(primary).lock();
         shard.remove(|in_flight| {
-            // The forward that brings the response has no order relative to itself.
+            // Skips the forward that brings the response.
             if *in_flight.primary != *primary || in_flight.began == by.began {
                 return false;
             }
@@ -316,7 +316,7 @@ impl InFlight {
         self.progress.lock().rival.clone()
     }
 
-    /// Returns whether the result is for the leader alone, so that it doesn't predict the result of other requests.
+    /// Returns whether the result is for the leader alone, and so doesn't predict the result of other requests.
     pub fn has_no_answer_for_others(&self) -> bool {
         let progress = self.progress.lock();
         let is_private = matches!(&progress.answer, Some(Answer::Private(_)));

@@ -1,4 +1,4 @@
-//! Decides which waiter forwards next if the forward that all wait for fails or is late.
+//! Decides which waiter forwards next if the running forward fails or is late.
 //!
 //! If no connection produced an answer, no request is to blame: all waiters share the failure once it has happened twice. A status (5xx), a
 //! timeout or a broken connection may be caused by a single request: fields outside the key reach the origin, and any client can send them.
@@ -28,7 +28,7 @@ pub(crate) const AT_ONCE_MAX: usize = 4;
 /// Maximum number of clients whose failures are counted separately.
 const CLIENTS_MAX: usize = 1024;
 
-/// How a forward ended, from the waiters' point of view.
+/// The end of a forward, as it matters to its waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// The answer serves other requests, or determines how they proceed.

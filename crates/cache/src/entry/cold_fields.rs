@@ -15,9 +15,9 @@ pub struct ColdFields {
     pub nominated_values: NominatedValues,
     /// `None` for the usual phrase of the status.
     pub reason: Option<Box<[u8]>>,
-    /// Boxed separately: a response without `Vary` has this more often than the other parts, or neither.
+    /// Boxed separately, because most responses that have it have none of the other parts.
     provenance: Option<Box<RecordedProvenance>>,
-    /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, rather than at each look-up.
+    /// Whether a nominated field may reach the origin in another form than the client sent. Stored here, so that look-ups don't compute it.
     pub(super) nominates_rewritten: bool,
     /// Use of the variant.
     pub(super) usage: Usage,

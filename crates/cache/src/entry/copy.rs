@@ -1,14 +1,14 @@
 //! State of an entry in memory as a copy of a record in the tier.
 //!
 //! A copy is *own* until the tier has acknowledged it; *followed* if the tier will report its next change; *alone* if the tier no longer
-//! has a record for its key; *refused* if the tier has no memory for it. A reader records the state that it found before a later change can
-//! be reported, so a later mark of suspicion stays: see `crates/fleet/src/tier/copies.rs`.
+//! has a record for its key; *refused* if the tier has no memory for it. A reader sets the state that it found before the tier can report a
+//! later change, so a later [`TierCopy::suspect`] is never overwritten: see `crates/fleet/src/tier/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::backing::{CopyStatus, Source, Version};
 
-/// State of a copy, in 16 bytes. Part of an entry, and changed while the entry is shared.
+/// State of a copy, in 16 bytes. It is part of an entry, and changes while the entry is shared.
 #[derive(Debug, Default)]
 pub struct TierCopy {
     /// Generation (32 bits), flush (24), suspicion (1), state (7).
@@ -17,7 +17,7 @@ pub struct TierCopy {
     version: AtomicU64,
 }
 
-/// How far a copy can be relied upon.
+/// Whether a copy can be used without a query to the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reliance {
     /// The copy is current, or the tier's state doesn't matter.
@@ -28,7 +28,7 @@ pub enum Reliance {
     Unverified,
 }
 
-/// Number of reports that everything may have changed, modulo 2^24.
+/// Number of reports, modulo 2^24, that any record of the tier may have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flush(u32);
 
@@ -51,7 +51,7 @@ impl Flush {
 }
 
 impl TierCopy {
-    /// Returns the reliance on the copy, for every hit. `standing` is only called for a copy with a source.
+    /// Returns the reliance on the copy. Every hit calls this. It calls `standing` only for a copy with a source.
     pub fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> CopyStatus) -> Reliance {
         let word = self.word.load(Ordering::Acquire);
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
@@ -80,17 +80,17 @@ impl TierCopy {
 
     /// Marks the copy as suspect, because the tier has a newer record.
     pub fn overtaken(&self, source: Source, flush: Flush) {
-        // No record has this version.
+        // Version 0 belongs to no record.
         self.follow(source, flush, Version(0));
         self.suspect();
     }
 
-    /// Marks a copy that won't be written to the tier, so that no report will arrive when the tier has another record.
+    /// Marks a copy that won't be written to the tier. The tier won't report it when another record takes its place.
     pub fn give_up(&self) {
         self.word.store(SUSPECT | CopyState::Alone as u64, Ordering::Release);
     }
 
-    /// Marks a copy for which the tier has no memory. An empty record in its place means no more than a missing one.
+    /// Marks a copy for which the tier has no memory. If the tier has an empty record in its place, that counts like a missing one.
     pub fn refuse(&self) {
         self.word.store(SUSPECT | CopyState::Refused as u64, Ordering::Release);
     }
@@ -105,7 +105,7 @@ impl TierCopy {
         self.word.fetch_or(SUSPECT, Ordering::AcqRel);
     }
 
-    /// Takes over the state of the copy that this one replaces, with the same responses.
+    /// Takes over the state of the copy that this one replaces. Both have the same responses.
     pub fn take_over(&self, before: &Self) {
         self.version.store(before.version.load(Ordering::Acquire), Ordering::Release);
         self.word.store(before.word.load(Ordering::Acquire), Ordering::Release);
@@ -136,7 +136,7 @@ fn flush_of(word: u64) -> Flush {
     Flush::of_count((word >> 8) as u32)
 }
 
-/// Returns the source of a copy. Tiers have one node.
+/// Returns the source of a copy. The node is always 0, because tiers have one node.
 fn source_of(word: u64) -> Source {
     Source { node: 0, generation: (word >> 32) as u32 }
 }

@@ -1,8 +1,8 @@
 //! Forms of a stored response: its body in other content codings, in addition to the body from the origin.
 //!
-//! A form is created once, on request, and is held by the head of the response: whatever puts the head out of use also removes the forms.
-//! Their bytes are segments of their own group, so that memory can evict a form and keep the response; the form is then created again when
-//! needed. Freshening creates a new head of the same body, which takes over the forms.
+//! A form is created when a client first needs it. The head of the response holds it, so the forms of a response are removed together with
+//! its head. Their bytes are segments of their own group, so that memory can evict a form and keep the response; the form is then created
+//! again when needed. Freshening creates a new head for the same body; the new head takes over the forms.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, SegmentGroup, Slice, a
 use crate::entry::segmented::Segmented;
 use crate::fill::Fill;
 
-/// Forms of a head, in one word and without an allocation for most responses.
+/// Forms of a head. Takes one word, and most responses need no allocation for it.
 #[derive(Debug, Default)]
 pub struct FormsCell(OnceBox<Arc<Forms>>);
 
@@ -68,7 +68,7 @@ pub enum Form {
         pieces: VecDeque<Slice>,
         bytes: u64,
     },
-    /// Would not be smaller.
+    /// The form would not be smaller than the body.
     NoGain,
 }
 
@@ -97,7 +97,7 @@ impl Forms {
         }
     }
 
-    /// Notes that a form is being created.
+    /// Records that a form is being created.
     pub fn begin(&self, coding: Coding, fill: &Arc<Fill>) {
         self.put(coding, Slot::Underway(Arc::downgrade(fill)));
     }
@@ -107,13 +107,13 @@ impl Forms {
         self.put(coding, Slot::Kept(Box::new(body)));
     }
 
-    /// Notes that a form would not be smaller.
+    /// Records that a form would not be smaller than the body.
     pub fn record_no_gain(&self, coding: Coding) {
         self.put(coding, Slot::NoGain);
     }
 
     fn put(&self, coding: Coding, slot: Slot) {
-        // The previous value is dropped outside the lock.
+        // Drops the previous value outside the lock.
         let _before = std::mem::replace(&mut self.slots.lock()[coding as usize], slot);
     }
 }

@@ -20,16 +20,16 @@ use crate::membership::{Checked, Membership, Stamp};
 
 /// Everything about a stored response except its body. Immutable: freshening creates a new head.
 ///
-/// Each stored response has one; `docs/internals/requests.md` explains what it costs.
+/// Each stored response has one head, so its size matters: see `docs/internals/requests.md`.
 #[derive(Clone, Debug)]
 pub struct StoredHead {
     pub facts: StoredFacts,
     validators: StoredValidators,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub fields: KeptFields,
-    /// `UNDECLARED` if the origin didn't declare the length.
+    /// Declared length of the body, or `UNDECLARED`.
     declared_bytes: u64,
-    /// Latest stamp up to which no invalidation has put the response out of use; initially the stamp of its request.
+    /// Latest stamp up to which no invalidation applies to the response; initially the stamp of its request.
     pub checked: Checked,
     /// `None` if all parts are empty.
     particulars: Option<Box<ColdFields>>,
@@ -129,13 +129,13 @@ impl StoredHead {
         particulars.map(|particulars| particulars.nominates_rewritten)
     }
 
-    /// Returns the use of the variant; `None` for a response without nominated fields, which answers every request.
+    /// Returns the usage of the variant; `None` for a response without nominated fields, which answers every request.
     pub fn usage(&self) -> Option<&Usage> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(|particulars| &particulars.usage)
     }
 
-    /// Returns the mark of its use, for comparison with others under the same key.
+    /// Returns a snapshot of the variant's usage, to compare it with other variants of the key.
     pub fn mark(&self) -> Mark {
         self.usage().map_or(Mark::ALWAYS, Usage::mark)
     }
@@ -174,7 +174,7 @@ impl StoredHead {
         self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
     }
 
-    /// Returns whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
+    /// Returns whether validators prove that both heads belong to one representation: equal tags, weak or strong, or equal strong dates.
     pub fn is_same_representation(&self, other: &Self) -> bool {
         let (own, others) = (self.validators(), other.validators());
         let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
@@ -196,7 +196,7 @@ impl StoredHead {
         nominated.is_empty() || nominated.matches(nominated_values, request)
     }
 
-    /// Returns whether the origin is certain to choose this response for the request too.
+    /// Returns whether the origin would certainly select this response for the request too.
     pub(super) fn is_certain_for(&self, request: Selecting<'_>) -> bool {
         self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
     }
@@ -219,7 +219,7 @@ impl StoredHead {
         Matching { facts: &self.facts, nominated: self.nominated() }
     }
 
-    /// Returns whether both answer the same requests, so that one replaces the other.
+    /// Returns whether both heads answer the same requests, so that one replaces the other.
     pub fn is_same_variant(&self, other: &Self) -> bool {
         self.nominated() == other.nominated() && self.nominated_values() == other.nominated_values()
     }

@@ -1,5 +1,5 @@
 //! Inputs of the decisions about a stored response: facts about it and its request, for readers that judge it by their own rules
-//! (`docs/internals/record-format.md`). Kept only if a tier behind memory may hold the response.
+//! (`docs/internals/record-format.md`). A response has them only if a tier behind memory may hold it.
 
 use caching::invalidation::Target;
 use caching::tags::names_tags;
@@ -15,28 +15,28 @@ use crate::imprint::Imprint;
 /// Inputs that are not in the stored head.
 #[derive(Clone, Debug)]
 pub struct Provenance {
-    /// Id of this response in tiers, where the content under a name never changes. A new id is drawn for each head.
+    /// Id of this response in tiers. Each head gets a new random id, because a tier never changes the content under a name.
     pub id: FillId,
-    /// Id of the body, if the body is inside the record in memory and too large for that in a tier.
+    /// Id of the body, if memory stores the body inside the record and a tier can't, because the body is too large.
     pub body: FillId,
     /// Position at the time of the request in the invalidation log of the requesting process; `None` if unknown.
     pub asked_at: Option<LogCursor>,
     /// Time at which the request was sent.
     pub request_time: Timestamp,
-    /// Time since which it is stale, whatever its fields say.
+    /// Time since which the response is stale, regardless of its fields.
     pub stale_since: Option<Timestamp>,
     pub marks: RequestMarks,
     /// Method and target URI, separated by a space.
     pub(crate) request_line: Box<str>,
     /// Fields of the request, without private values.
     pub(crate) request: KeptFields,
-    /// Field lines of the response that affect decisions, if they were received in another form than they are stored.
+    /// Field lines of the response that affect decisions and are stored in another form than they were received.
     pub(crate) judged: KeptFields,
 }
 
 impl Provenance {
-    /// Creates the inputs of a response that has a body of its own. The request is given as the client sent it, with the fields that were
-    /// sent to the origin.
+    /// Creates the inputs of a response that has a body of its own. Takes the request as the client sent it, and the fields that were sent
+    /// to the origin.
     pub fn new(
         (received, sent): (&OwnedRequest, &PackedFields),
         facts: &RequestFacts,
@@ -109,11 +109,11 @@ pub fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Rules) ->
     judged
 }
 
-/// Pseudo-field among the judged lines: the imprint of the site's configuration on the stored response. No response can have a field of
-/// this name there.
+/// Pseudo-field among the judged lines: the imprint of the site's configuration on the stored response. The judged lines contain no
+/// response field of this name.
 pub const IMPRINT: &str = "larder-imprint";
 
-/// Adds the imprint, if there is one.
+/// Adds the site's imprint to the judged lines, if the site has one.
 pub fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> PackedFields {
     if let Some(imprint) = imprint {
         judged.push(IMPRINT, imprint.to_string().as_bytes());
@@ -121,8 +121,8 @@ pub fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> Packe
     judged
 }
 
-/// Returns the field lines of a stored response that affect decisions after it was freshened. Judgement then uses the fields that are
-/// stored now and the `Age` of the 304. Earlier lines stay if they don't affect that judgement and were not received again.
+/// Returns the field lines of a stored response that affect decisions after it was freshened. Decisions then use the stored fields and the
+/// `Age` of the 304. An earlier line stays if it doesn't affect these decisions and the 304 doesn't repeat it.
 pub fn judged_after(
     before: Option<&Provenance>,
     (received, news): (&[FieldLine<'_>], &[FieldLine<'_>]),
@@ -143,7 +143,7 @@ pub fn judged_after(
     judged
 }
 
-/// Returns whether a response field affects decisions, by these rules or others. `Content-Length` is kept elsewhere in a stored head.
+/// Returns whether a response field affects decisions under any rules. `Content-Length` is kept elsewhere in a stored head.
 fn decides(name: &str, rules: &Rules) -> bool {
     const NAMES: [&str; 9] = [
         "cache-control",

@@ -1,13 +1,13 @@
-//! Stored bodies with bytes that may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
+//! Stored bodies that may lack some bytes, which were never fetched (RFC 9111 section 3.3) or have been evicted.
 //!
 //! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the single group that stands
 //! for this representation; eviction removes cells, and a later fill puts them back in place without a new record. A piece smaller than a
 //! cell is a fragment, with a group of its own and an entry in the record; so the number of fragments is limited, but the number of cells
 //! isn't.
 //!
-//! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: they were held when it was stored, so the tier
-//! may have them. Known bytes that aren't held are *absent*: they are loaded when a reply reaches them, and are not a hole. Without a tier,
-//! nothing is known, and all bytes that aren't held are holes.
+//! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: memory held them when the body was stored, so
+//! the tier may have them. Known bytes that aren't held are *absent*: they are loaded when a reply reaches them, and are not a hole.
+//! Without a tier, nothing is known, and all bytes that aren't held are holes.
 
 mod adding;
 mod known;
@@ -38,10 +38,10 @@ pub const FRAGMENTS_MAX: usize = Layout::FRAGMENTS_MAX;
 /// last one, whether or not the cells are held.
 pub const CELLS_MAX: u64 = Layout::CELLS_MAX as u64;
 
-/// Maximum number of pieces for which room is reserved in advance; a reply with more pieces allocates as it proceeds.
+/// Maximum number of pieces for which a reply allocates memory in advance.
 const PIECES_EXPECTED: usize = 1024;
 
-/// A body on the grid.
+/// A body, divided into the cells of a grid.
 #[derive(Clone, Debug)]
 pub struct Segmented {
     /// Whole cells, by index. The fill id of the group also identifies the representation: two bodies with the same fill id differ only in
@@ -74,12 +74,12 @@ impl Fragment {
 }
 
 impl Segmented {
-    /// Creates a body of which nothing is held yet. With a tier behind memory, call [`Segmented::followed`] on it.
+    /// Creates a body without any held bytes. With a tier behind memory, call [`Segmented::followed`] on it.
     pub fn new(group: Arc<SegmentGroup>, segment_bytes: usize, complete_bytes: Option<u64>) -> Self {
         Self { group, segment_bytes, complete_bytes, fragments: Box::default(), known: None }
     }
 
-    /// Returns the body for use with a tier behind memory: from now on, it records which cells are put.
+    /// Returns the body for use with a tier behind memory: from now on, it records each cell that it gets.
     pub fn followed(self) -> Self {
         Self { known: Some(Box::default()), ..self }
     }
@@ -89,7 +89,7 @@ impl Segmented {
         self.known.is_some()
     }
 
-    /// Returns whether both are parts of one representation.
+    /// Returns whether both bodies are parts of one representation.
     pub fn is_same_representation(&self, other: &Self) -> bool {
         self.group.fill() == other.group.fill()
     }
@@ -168,8 +168,8 @@ impl Segmented {
         u32::try_from(position / self.segment_bytes as u64).ok()
     }
 
-    /// Returns the hole at `position`, if the byte there is missing. It ends at the next byte that is held, or known from `known` on, or at
-    /// `end`.
+    /// Returns the hole at `position`, if the byte there is missing. The hole ends at `end`, at the next held byte, or at the next known
+    /// byte from `known` on.
     pub fn hole_at(&self, position: u64, end: u64, known: KnownFrom) -> Option<ByteRange> {
         if position >= end || self.passed(position, end, known).is_some() {
             return None;
@@ -238,8 +238,8 @@ impl Segmented {
         (position < end).then_some(position)
     }
 
-    /// Returns the segments to load for the byte at `position`: the one there and those that follow it up to `end`, as long as they are
-    /// absent and total at most `bytes_max`. `None` if the byte is held, or in a hole.
+    /// Returns the segments to load for the byte at `position`: its own segment, and the following absent segments up to `end`, in total at
+    /// most `bytes_max`. `None` if the byte is held, or in a hole.
     pub fn absent_at(&self, position: u64, end: u64, bytes_max: u64) -> Option<Absent> {
         let known = self.known.as_ref()?;
         if position >= end || self.piece_at(position, end).is_some() {
@@ -275,7 +275,7 @@ impl Segmented {
         groups.find(|group| group.fill() == id.fill).map(Arc::as_ref)
     }
 
-    /// Returns the body with these segments from a tier, which it holds itself for one reply.
+    /// Returns a copy of the body that holds these segments from a tier itself, for one reply.
     pub fn with_loaded(mut self, loaded: impl IntoIterator<Item = (SegmentId, Segment)>) -> Self {
         if let Some(known) = &mut self.known {
             known.hold(loaded);

@@ -27,9 +27,9 @@ pub struct StoredResponse {
 /// A stored body.
 #[derive(Clone, Debug)]
 pub enum StoredBody {
-    /// Complete, inside the record.
+    /// A complete body, inside the record.
     Inline(Bytes),
-    /// In segments, any of which may be missing. Boxed, because most bodies are small.
+    /// A body in segments, any of which may be missing. Boxed, because most bodies are small.
     Segments(Box<Segmented>),
 }
 
@@ -91,7 +91,7 @@ impl StoredResponse {
     }
 }
 
-/// Hit-for-miss note: responses for a key are not stored.
+/// Hit-for-miss note: the responses for this key were not stored, so its requests aren't collapsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uncacheable {
     pub until: Timestamp,
@@ -114,7 +114,7 @@ impl Uncacheable {
     }
 }
 
-/// Record under a cache key. Shared and immutable: each change creates a new record.
+/// Record under a cache key. It is shared and immutable: each change creates a new record.
 #[derive(Debug)]
 pub struct CacheEntry {
     variants: Variants,
@@ -131,9 +131,9 @@ pub struct CacheEntry {
 /// Stored responses, newest first.
 #[derive(Debug)]
 enum Variants {
-    /// One response, the usual case, in the record itself.
+    /// The usual case: one response, in the record itself.
     One(StoredResponse),
-    /// None, or several.
+    /// No response, or several.
     List(Box<[StoredResponse]>),
 }
 
@@ -167,7 +167,7 @@ const NEVER: u64 = u64::MAX;
 const SHARED_BYTES: usize = 32;
 
 impl CacheEntry {
-    /// Returns the change to a record with these variants and the same note. Without room in the budget, the record is removed.
+    /// Returns the change that replaces the variants and keeps the note. If the budget has no room, the change removes the record.
     pub fn changed_to(&self, budget: &Arc<Budget>, variants: Vec<StoredResponse>) -> Change<Self> {
         Self::new(budget, variants, self.uncacheable())
             .map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
@@ -202,7 +202,7 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the stored responses: the newest first, then the others in descending order of use.
+    /// Returns the stored responses: the newest first, then all others in descending order of use.
     pub fn by_use(&self) -> Vec<&StoredResponse> {
         let mut variants: Vec<_> = self.variants().iter().collect();
         if let Some((_, others)) = variants.split_first_mut() {
@@ -211,7 +211,7 @@ impl CacheEntry {
         variants
     }
 
-    /// Copies the use of variants from the record that was in memory before this one was read.
+    /// Copies the usage of variants from the previous record in memory to this record, which was read from a tier.
     pub fn keep_usage(&self, before: Option<&Self>, now: Timestamp) {
         for head in self.variants().iter().map(|variant| &variant.head) {
             let Some(usage) = head.usage() else { continue };
@@ -222,7 +222,7 @@ impl CacheEntry {
         }
     }
 
-    /// Returns the note that applies to this request, until it ends.
+    /// Returns the note if it applies to this request and has not ended.
     pub fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
         self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
     }
@@ -290,7 +290,7 @@ impl Record for CacheEntry {
     }
 }
 
-/// A stored response in use. Holds its record, so that its bytes stay counted until the response is delivered.
+/// A stored response in use. It holds its record, so that the budget counts the bytes until the response is delivered.
 #[derive(Clone, Debug)]
 pub struct Hit {
     entry: Arc<CacheEntry>,

@@ -1,7 +1,7 @@
-//! Use of variants: how much, by which clients, and which variant makes room for another.
+//! Usage of variants: frequency, clients, and the choice of the variant that a new one replaces.
 //!
-//! A key has room for a few variants, and any client can request more. Variants in use therefore stay, however many clients request others,
-//! which are then not stored; and no client displaces others by taking more than its share.
+//! A key has room for a few variants, and any client can request more. Variants in use therefore stay: new variants aren't stored, however
+//! many clients request them. No client can displace the variants of other clients with more than its share.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use caching::Timestamp;
 use message::client::Client;
 
-/// Use of a variant, in 8 bytes. Part of its head, and changed while the head is shared.
+/// Usage of a variant, in 8 bytes. It is part of the head, and changes while the head is shared.
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// Seconds of the clock, advanced by each use, at most to the present: see [`after_use`]. 0: not in use yet.
+    /// A time in seconds, which each use advances, at most to the present: see [`after_use`]. 0: not in use yet.
     score_s: AtomicU32,
     owner: AtomicU32,
 }
@@ -31,12 +31,11 @@ pub struct Mark {
     owner: Owner,
 }
 
-/// Time by which a new variant counts as older than it is, so that one used within that time ranks higher.
+/// Initial handicap of a new variant, so that variants used within this time rank higher.
 const PROBATION_S: u32 = 60;
-/// Seconds of the probation that each use makes up for: after three uses, a variant counts as used just now. Further uses cost only a
-/// comparison.
+/// Seconds of the handicap that each use removes: after three uses, a variant counts as used just now. Further uses cost only a comparison.
 const USE_S: u32 = 20;
-/// Number of shares into which the room for variants is divided. A client is limited to one only if others need the room.
+/// Number of shares into which the room for variants is divided. A client is limited to one share only if other clients need the room.
 const SHARES: usize = 4;
 
 impl Owner {
@@ -55,20 +54,21 @@ impl Owner {
 }
 
 impl Usage {
-    /// Begins the use of a variant that this client caused, unless it has begun.
+    /// Starts the usage of a variant that this client caused, if it hasn't started.
     pub fn begin(&self, now: Timestamp, owner: Owner) {
         if self.score_s.load(Ordering::Relaxed) == 0 {
             self.set(Mark::of_new(now, owner));
         }
     }
 
-    /// Takes over the use of a variant that this one replaces. A variant that a second client has requested no longer has a single owner.
+    /// Takes over the usage of the variant that this one replaces. A variant that a second client has requested no longer has a single
+    /// owner.
     pub fn take_over(&self, before: &Self) {
         let (own, before) = (self.mark(), before.mark());
         self.set(Mark { score_s: own.score_s.max(before.score_s), owner: own.owner.with(before.owner) });
     }
 
-    /// Copies the use of the same variant, after the record was read again.
+    /// Copies the usage of the same variant, after the record was read again.
     pub fn copy(&self, known: &Self) {
         self.set(known.mark());
     }
@@ -124,9 +124,10 @@ fn after_use(score_s: u32, now_s: u32) -> u32 {
     still.saturating_add(USE_S).min(now_s)
 }
 
-/// Chooses the variant that makes room for a client's new one: the least used, or the oldest of equals. `marks` are ordered newest first. A
-/// client that has its share of `room` gives up one of its own variants; otherwise, a client with more than its share does. `None` if
-/// neither applies and all are used more than the new one: clients that use each other's variants could otherwise displace everyone else's.
+/// Chooses the variant that a client's new variant replaces: the least used, or the oldest of equals. `marks` are ordered newest first. If
+/// the client has its share of `room`, it loses one of its own variants; otherwise, a client with more than its share loses one. `None` if
+/// neither applies and all variants are used more than the new one. Without this rule, clients that use each other's variants could
+/// displace everyone else's.
 pub fn makes_room(marks: &[Mark], new: Mark, room: usize) -> Option<usize> {
     let share = (room / SHARES).max(1);
     let mut counts: HashMap<Owner, usize> = HashMap::new();
@@ -171,12 +172,12 @@ mod tests {
         check(&[], A, 1, None);
         check(&[(5, B)], A, 1, Some(0));
         check(&[(5, B), (4, B), (4, B), (9, B)], A, 4, Some(2));
-        // A's share is one of four.
+        // The share of A is one of four variants.
         check(&[(9, A), (4, SEVERAL), (4, B), (5, SEVERAL)], A, 4, Some(0));
         check(&[(9, A), (4, SEVERAL), (4, B), (5, SEVERAL)], A, 8, Some(2));
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], A, 8, Some(1));
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], B, 4, Some(2));
-        // A has more than its share, so others get the room back.
+        // A has more than its share, so other clients get room.
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], C, 4, Some(1));
         // Variants of several clients count toward no client's share.
         check(&[(9, A), (4, SEVERAL), (5, SEVERAL)], C, 4, Some(1));

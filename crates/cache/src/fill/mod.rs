@@ -3,11 +3,11 @@
 //! A fill is in one of three states that are never confused: filling, complete or aborted. One writer (the fetch task) appends; any
 //! number of readers follow at their own pace and are woken, never polled.
 //!
-//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer. Once it turns out too
-//! large, or the memory budget has no room, only a window is kept (`Retention::Window`): the writer then waits for the slowest reader,
-//! and stops when no reader is left. A reader that is much slower than the others is cut off, so that it does not set the pace for all.
+//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer. If the body turns out too
+//! large, or the memory budget is full, only a window is kept (`Retention::Window`): the writer then waits for the slowest reader, and
+//! stops when no reader is left. A reader that is much slower than the others is cut off, so that it does not set the pace for all.
 //!
-//! The last bytes of a storable body are shown only after it is stored: a client that has read a response finds it in the cache.
+//! Readers get the last bytes of a storable body only after it is stored, so a client that has read a response finds it in the cache.
 
 mod reader;
 mod state;
@@ -34,7 +34,7 @@ pub use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
 
 use crate::changed::until;
 
-/// Maximum time for which readers may leave the window full if too many bodies already wait for their readers.
+/// Maximum time for which the window may stay full if too many bodies already wait for their readers.
 const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum wait for the first bytes of a body after the client that caused the forward has left.
@@ -58,7 +58,7 @@ pub struct Fill {
 pub enum Written {
     /// Continue.
     Kept,
-    /// The announced length is reached. The bytes of this write are shown when [`Fill::release`] is called.
+    /// The announced length is reached. Readers get the bytes of this write when [`Fill::release`] is called.
     All,
     /// The announced length is exceeded: stop, and abort.
     TooLong,
@@ -205,9 +205,9 @@ impl Fill {
         matches!(state.end, End::Filling) && state.total_bytes == 0
     }
 
-    /// Resolves to whether a reader that has received nothing yet gets this body: true once it has begun or is complete; false if it was
-    /// aborted, or no bytes have arrived for `pause_max`. The pause is shorter if the client that caused the forward has left and all
-    /// readers still wait for the first byte.
+    /// Waits until it is known whether a reader without any bytes will get this body. Returns true once the body has begun or is complete,
+    /// and false if it was aborted, or no bytes have arrived for `pause_max`. The pause is shorter if the client that caused the forward
+    /// has left and all readers still wait for the first byte.
     pub async fn comes(&self, pause_max: Duration) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -232,13 +232,13 @@ impl Fill {
         }
     }
 
-    /// Returns whether no bytes have arrived and no request reads the body except those to which it was promised.
+    /// Returns whether no bytes have arrived and only requests that were promised the body wait for it.
     fn is_left_to_the_promised(&self, state: &FillState) -> bool {
         state.total_bytes == 0 && state.followers().count() <= self.promised.load(Ordering::Acquire)
     }
 
-    /// Resolves when the body has no readers and either no bytes have arrived for `pause_max`, or none have arrived at all and other
-    /// requests need its place at the origin.
+    /// Resolves when the body has no readers, and either no bytes have arrived for `pause_max`, or none have arrived at all and another
+    /// request needs this forward's slot at the origin.
     pub async fn deserted(&self, pause_max: Option<Duration>, place_wanted: &SetOnce<()>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
         loop {
@@ -263,7 +263,7 @@ impl Fill {
         }
     }
 
-    /// Resolves when the last reader has left. For bodies that are not stored, or that have stopped.
+    /// Resolves when the last reader has left. Call this for bodies that are not stored, or that have stopped.
     pub async fn nobody_reads(&self) {
         until(&self.read, || self.state.lock().followers().next().is_none().then_some(())).await;
     }
@@ -300,7 +300,7 @@ impl Fill {
         state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
     }
 
-    /// Returns why the body isn't stored, if known. A body is too large by its announced length or by the bytes that have arrived;
+    /// Returns why the body isn't stored, if known. A body is too large if its announced length or its arrived bytes exceed the limit;
     /// otherwise the budget had no room.
     pub fn why_not_stored(&self) -> Option<NotKept> {
         let state = self.state.lock();
@@ -325,7 +325,7 @@ impl Fill {
         pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + (state.tail.len() + encoder_bytes) as u64
     }
 
-    /// Charges the memory of this body's encoder, which exists while it waits for readers; `None` once it has produced all its output.
+    /// Charges the memory of the encoder that produces this body; `None` once the encoder has finished.
     pub fn count_encoder(&self, charge: Option<Charge>) {
         self.state.lock().encoder_charge = charge;
     }
@@ -335,12 +335,13 @@ impl Fill {
         self.expected_bytes.is_none_or(|expected_bytes| expected_bytes == self.arrived_bytes())
     }
 
-    /// Notes that a request that was promised this body has begun to read it, or has left.
+    /// Records that a request that was promised this body has begun to read it, or has left.
     pub fn promise_kept(&self) {
         self.read.notify_one();
     }
 
-    /// Aborts the body. `because` is a one-word reason for metrics, if only its readers report it. A complete fill stays complete.
+    /// Aborts the body. `because` is a one-word reason for metrics, or `None` if another part of the code reports it. A complete fill stays
+    /// complete.
     pub fn abort(&self, because: Option<&'static str>) {
         let mut state = self.state.lock();
         if matches!(state.end, End::Filling) {
@@ -378,8 +379,8 @@ impl Drop for Writer {
 
 /// Reads the rest of a response that isn't stored, in a task that ends when its reader does.
 ///
-/// As long as a client keeps up, pieces go straight from the origin to it. Once it falls behind, the task reads ahead, up to a window. Most
-/// responses are shorter than that, so the origin is done with them however slow the client is.
+/// As long as a client keeps up, it gets each piece when the origin sends it. If it falls behind, the task reads ahead, up to a window.
+/// Most responses fit into the window, so the origin can finish them however slow the client is.
 pub fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {
     let fill = Fill::window(Arc::clone(budget));
     let reader = fill.reader(0, None);

@@ -13,11 +13,11 @@ use super::Fill;
 use super::state::{End, Reading, Retention};
 use crate::changed::until;
 
-/// The body was cut short: its readers must make that visible to their clients.
+/// The body was cut short. Readers must make the abort visible to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response body was cut short")]
 pub struct Aborted {
-    /// Reason, unless it is reported elsewhere.
+    /// Reason, unless another part of the code reports it.
     pub because: Option<&'static str>,
 }
 
@@ -34,7 +34,7 @@ impl FillReader {
     /// Returns the next bytes; `None` at the end of the body (or of the range).
     ///
     /// # Errors
-    /// Returns an error if the body was aborted before that.
+    /// Returns an error if the body was aborted before its end.
     pub async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         if self.end.is_some_and(|end| self.position >= end) {
             return Ok(None);
@@ -43,7 +43,7 @@ impl FillReader {
         until(&fill.arrived, || self.poll_next(piece_max)).await
     }
 
-    /// Returns the bytes or the end available now, or `None` to wait.
+    /// Returns the next bytes or the end, or `None` if neither has arrived.
     fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
         let mut state = self.fill.state.lock();
         if state.readers[self.slot].is_some_and(|reading| reading.is_cut_off) {

@@ -1,4 +1,4 @@
-//! State of a fill: the bytes kept and shown, without tasks.
+//! State of a fill: its bytes, and the positions of its readers. The tasks are elsewhere.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,18 +47,18 @@ pub(super) struct FillState {
     /// Charge for the encoder of this body.
     pub(super) encoder_charge: Option<Charge>,
     pub(super) total_bytes: u64,
-    /// Position from which bytes are not shown yet.
+    /// Position from which readers don't get the bytes yet.
     pub(super) withheld_from: u64,
-    /// Position up to which some bytes are uncharged: readers must pass it before more is read.
+    /// End of the bytes that aren't charged to the budget. The writer reads more only after all readers have passed it.
     pub(super) uncharged_until: u64,
-    /// Last time until which bytes arrived at `RATE_MIN` or faster, and the bytes since then.
+    /// The last time at which the rate was at least `RATE_MIN`, and the number of bytes since then.
     pub(super) moved_at: Instant,
     pub(super) bytes_since: usize,
     pub(super) retention: Retention,
     pub(super) end: End,
-    /// Reason for the abort, if only the readers report it.
+    /// Reason for the abort, if the readers have to report it.
     pub(super) because: Option<&'static str>,
-    /// Time since which the slowest reader has held up others, not yet added to its account.
+    /// Time since which the slowest reader has held up other readers, as far as it isn't in `held_up_ms` yet.
     pub(super) held_up_from: Option<Instant>,
     /// Readers by slot; freed slots are reused.
     pub(super) readers: Vec<Option<Reading>>,
@@ -68,7 +68,7 @@ pub(super) struct FillState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) position: u64,
-    /// Time for which it has held up waiting readers, minus the time paid for by the bytes it has read since.
+    /// Time for which this reader has held up other readers, minus the credit for the bytes that it has read since.
     held_up_ms: i64,
     /// Whether it has read all bytes that have arrived, and waits for more.
     pub(super) is_waiting: bool,
@@ -135,7 +135,7 @@ pub(super) enum Room {
     Free,
     Full,
     NobodyReads,
-    /// Full for too long.
+    /// The window has been full for too long.
     TooSlow,
 }
 
@@ -150,20 +150,20 @@ fn reservation(expected_bytes: Option<u64>, arrived_bytes: u64) -> Reserve {
 
 type Reserve = fn(&Arc<Budget>, usize) -> Result<Charge, store::OverBudget>;
 
-/// Minimum rate of a body, in bytes per second; the same as for clients. Waiters that have received none of a slower body treat it as
-/// stalled. Otherwise, a request that makes the origin drip could hold them for long.
+/// Minimum rate of a body, in bytes per second; the same as for clients. Waiters without any bytes treat a slower body as stalled.
+/// Otherwise, a request that makes the origin send slowly could block them for a long time.
 const RATE_MIN: u128 = 500;
 
-/// Minimum rate, in bytes per second, of a reader that others wait for, if the body isn't stored. Bytes that it reads pay for the others'
-/// waiting time at this rate.
+/// Minimum rate, in bytes per second, of a reader that holds up other readers, if the body isn't stored. The bytes that it reads reduce its
+/// account at this rate.
 const SHARED_RATE_MIN: i64 = 16 * 1024;
 /// Total time of holding up others after which a reader is cut off.
 const HELD_UP_MS_MAX: i64 = 30_000;
-/// Maximum credit of a reader: a whole window read in one go pays for the waiting time that follows.
+/// Maximum credit of a reader: the time that a whole window takes at the minimum rate.
 const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
 impl FillState {
-    /// Notes the arrival of bytes.
+    /// Records the arrival of bytes.
     pub(super) fn note_progress(&mut self, bytes: usize) {
         self.bytes_since += bytes;
         if self.bytes_since as u128 * 1000 >= self.moved_at.elapsed().as_millis() * RATE_MIN {
@@ -176,7 +176,7 @@ impl FillState {
         pause_max.saturating_sub(self.moved_at.elapsed())
     }
 
-    /// Notes the bytes that a reader has read.
+    /// Records the bytes that a reader has read.
     pub(super) fn note_reading(&mut self, slot: usize, bytes: usize) {
         let is_window = self.retention == Retention::Window;
         if is_window {
@@ -191,7 +191,7 @@ impl FillState {
         }
     }
 
-    /// Notes that a reader has no more bytes to read. Returns whether it has just begun to wait.
+    /// Records that a reader has no more bytes to read. Returns whether the reader has just begun to wait.
     pub(super) fn begins_to_wait(&mut self, slot: usize) -> bool {
         let is_window = self.retention == Retention::Window;
         let reading = self.readers.get_mut(slot).and_then(Option::as_mut);
@@ -207,7 +207,7 @@ impl FillState {
         self.followers().map(|reading| reading.position).min()
     }
 
-    /// Notes that the window is full. Returns the time at which the slowest reader is cut off, if others wait for it.
+    /// Records that the window is full. Returns the time at which the slowest reader is cut off, if others wait for it.
     pub(super) fn holds_up(&mut self, now: Instant) -> Option<Instant> {
         self.charge_slowest(now);
         let is_any_waiting = self.followers().any(|reading| reading.is_waiting);
@@ -218,7 +218,7 @@ impl FillState {
         self.held_up_from?.checked_add(Duration::from_millis(left_ms.try_into().unwrap_or_default()))
     }
 
-    /// Notes that no reader holds up others any more.
+    /// Records that no reader holds up other readers any more.
     pub(super) fn goes_on(&mut self, now: Instant) {
         self.charge_slowest(now);
         self.held_up_from = None;
@@ -305,8 +305,8 @@ impl FillState {
         self.withheld_from = u64::MAX;
     }
 
-    /// Appends to a body of which only a window is kept. Bytes without room in the budget pass one piece at a time, so that the body
-    /// continues however little memory is left. Pieces of at least `UNCHARGED_PIECE_BYTES_MAX` are already charged where they were read.
+    /// Appends to a body of which only a window is kept. If the budget has no room, one uncharged piece at a time is kept, so that the body
+    /// continues however little memory is left. Pieces of at least `UNCHARGED_PIECE_BYTES_MAX` were already charged when they were read.
     pub(super) fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
         if data.is_empty() {
             return;

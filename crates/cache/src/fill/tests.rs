@@ -1,4 +1,4 @@
-//! Tests of the bytes that a fill keeps, shows and counts.
+//! Tests of the bytes that a fill keeps, delivers and counts.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn complete(fill: &Fill) -> Option<CompleteBody> {
     body
 }
 
-/// Requests wait no longer for an origin that drips than for one that stalls.
+/// Requests wait no longer for an origin that sends very slowly than for an origin that stalls.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_drips_stands_still() {
     const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -223,7 +223,7 @@ async fn without_room_in_the_budget_a_window_is_one_piece() {
     assert_eq!(budget.live_bytes(), 0);
 }
 
-/// If too many bodies already wait for their readers, one more would block other requests from the origin.
+/// If too many bodies already wait for their readers, another one would take a slot at the origin from other requests.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     let memory = memory(64 << 20);
@@ -243,7 +243,7 @@ async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     }
 }
 
-/// A slow reader doesn't set the pace for all. Alone, or as fast as the others, it may take as long as its connection needs.
+/// A slow reader doesn't set the pace for all readers. If it is the only reader, or no slower than the others, its time is unlimited.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_others_wait_for_is_cut_off() {
     for (others, bytes_a_second, is_cut_off) in

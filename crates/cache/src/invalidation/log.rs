@@ -1,4 +1,4 @@
-//! The last purges, from which the fate of a response can be explained.
+//! The last purges, which explain why a response was removed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use store::purge::{Clause, Name, PurgeRecord, PurgeTarget, ResponseUrl};
 pub struct PurgeEntry {
     /// Number among the invalidations of this process.
     pub number: u64,
-    /// Time at which it took effect here, by this process's clock. The record has the time by the purging instance's clock.
+    /// Time at which the purge took effect in this process, by its own clock. The record contains the time by the purging instance's clock.
     pub noted_at: Timestamp,
     pub record: PurgeRecord,
     pub reach: Reach,
 }
 
-/// Reach of a purge, in terms of this process.
+/// Responses of this process that a purge applies to.
 #[derive(Debug)]
 pub enum Reach {
     /// Entries under these cache keys, and under keys that differ only in scheme and port. There are several keys if the rules of several
@@ -31,8 +31,8 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Returns whether the purge removes a response with these tags under this key. Without tags, returns whether it removes the response
-    /// whatever its tags.
+    /// Returns whether the purge removes a response with these tags under this key. If `tags` is `None`, returns whether it removes the
+    /// response regardless of tags.
     pub fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
             Self::Keys(all) => {
@@ -48,7 +48,7 @@ impl Reach {
     }
 }
 
-/// Returns whether a key begins with that of a URL, whatever its scheme and port. The method and other parts follow the URL in a key.
+/// Returns whether a key begins with the key of a URL, regardless of scheme and port. In a key, the method and other parts follow the URL.
 fn is_of_url(own: &ResponseUrl<'_>, other: &ResponseUrl<'_>) -> bool {
     let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
     own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
@@ -74,7 +74,7 @@ pub(super) struct Recent {
     kept: Mutex<VecDeque<Arc<PurgeEntry>>>,
 }
 
-/// Limits that keep the memory for purges small: a purge takes 16 KiB with the longest URL, and usually about a hundred bytes.
+/// Limits on the memory for purges. A purge takes 16 KiB with the longest URL, and usually about a hundred bytes.
 const KEPT_MAX: usize = 256;
 const KEPT_BYTES_MAX: usize = 256 << 10;
 

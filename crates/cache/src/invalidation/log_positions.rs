@@ -1,4 +1,4 @@
-//! Mapping between the numbers of this process and positions in the log that several instances share.
+//! Mapping between the invalidation numbers of this process and positions in the purge log that several instances share.
 //!
 //! Each process numbers invalidations in its own order. A record of the log gets a number when it is read, and a number is translated to a
 //! log position for other instances. Both translations err on the safe side: they may treat too much as purged, never too little.
@@ -7,22 +7,22 @@ use std::collections::VecDeque;
 
 use store::backing::{LogCursor, LogId, LogOffset};
 
-/// Numbers and positions; see the module.
+/// Maps numbers to positions and back; see the module.
 #[derive(Debug, Default)]
 pub(super) struct LogPositions {
     log: Option<Log>,
-    /// Logs that were read earlier, the last one first.
+    /// Earlier logs that this process has read, latest first.
     left: VecDeque<LogId>,
 }
 
 #[derive(Debug)]
 struct Log {
     id: LogId,
-    /// Start of the known part: purges before it aren't known here.
+    /// Start of the known part of the log: this process doesn't know purges before it.
     known_from: LogOffset,
     /// End of the part that was read.
     read: LogOffset,
-    /// As in a [`Point`], at the time when the log was first read; 0 once points have been dropped.
+    /// Like the fields of [`Point`], for the start of the known part; 0 once points have been dropped.
     after: u64,
     before: u64,
     /// Points in order: none of their values ever decreases.
@@ -33,19 +33,20 @@ struct Log {
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: LogOffset,
-    /// At least the number of every record up to here: requests at this number were sent after those records.
+    /// Upper limit of the numbers of all records up to this point. A request with this number or a later one was sent after those records.
     after: u64,
-    /// Less than the number of every record after this one: those may purge responses that were requested here.
+    /// Less than the number of every later record, because later records may purge responses that were requested at this point.
     before: u64,
 }
 
-/// Maximum number of points. Older positions are judged by the oldest number.
+/// Maximum number of points. Positions before the oldest point get the oldest number.
 const POINTS_MAX: usize = 4096;
-/// Maximum number of earlier logs that are remembered. A log is left when it is lost.
+/// Maximum number of remembered earlier logs. A process changes to another log when a log is lost.
 const LEFT_MAX: usize = 64;
 
 impl LogPositions {
-    /// Begins to read a log at `from`; `number` is that of the last invalidation here. `outstanding` is as in [`Self::note`].
+    /// Starts reading a log at `from`. `number` is the number of this process's last invalidation, and `outstanding` is as in
+    /// [`Self::note`].
     pub(super) fn begin(&mut self, from: LogCursor, number: u64, outstanding: Option<u64>) {
         let LogCursor { id, offset } = from;
         let before = before_outstanding(number, outstanding);
@@ -57,13 +58,14 @@ impl LogPositions {
         self.log = Some(Log { id, known_from: offset, read: offset, after: number, before, points });
     }
 
-    /// Returns whether this log was left for another one. If it is in use again, it was set back.
+    /// Returns whether this process left this log earlier for another one. If such a log is in use again, it was set back to an earlier
+    /// state.
     pub(super) fn mark_left(&self, id: LogId) -> bool {
         self.left.contains(&id)
     }
 
-    /// Notes the number of the record that ends here. `outstanding` is the lowest number of this instance's own records that have not been
-    /// read back yet, if any.
+    /// Records the number of the record that ends at `end`. `outstanding` is the lowest number of this instance's own records that have not
+    /// been read back yet, if any.
     pub(super) fn note(&mut self, end: LogOffset, number: u64, outstanding: Option<u64>) {
         let Some(log) = &mut self.log else { return };
         log.read = end;
@@ -84,7 +86,8 @@ impl LogPositions {
         self.log.as_ref().map(|log| LogCursor { id: log.id, offset: log.read })
     }
 
-    /// Returns the position for requests sent when this was the last number; `None` if that was before the log was read.
+    /// Returns the log position for requests that were sent when this was the last number; `None` if this process hadn't read the log by
+    /// then.
     pub(super) fn place_of(&self, number: u64) -> Option<LogCursor> {
         let log = self.log.as_ref()?;
         let count = log.points.partition_point(|point| point.after <= number);
@@ -96,7 +99,7 @@ impl LogPositions {
         Some(LogCursor { id: log.id, offset })
     }
 
-    /// Returns a number that is less than that of any purge after the position; `None` if these purges aren't known here.
+    /// Returns a number that is less than the number of any purge after the position; `None` if this process doesn't know these purges.
     pub(super) fn number_at(&self, place: LogCursor) -> Option<u64> {
         let log = self.log.as_ref().filter(|log| log.id == place.id && log.known_from <= place.offset)?;
         let count = log.points.partition_point(|point| point.end <= place.offset);
@@ -111,8 +114,8 @@ impl Log {
     }
 }
 
-/// Returns the number for requests at a position where `number` was the last. It is less than the numbers of outstanding records, which may
-/// purge their responses.
+/// Returns the number for requests at a position where `number` was the last. The result is less than the numbers of outstanding records,
+/// because these may purge the responses to those requests.
 fn before_outstanding(number: u64, outstanding: Option<u64>) -> u64 {
     outstanding.map_or(number, |next| number.min(next - 1))
 }

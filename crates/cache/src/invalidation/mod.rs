@@ -1,10 +1,10 @@
-//! Invalidations that don't go by a response's own key: purges by operators, and groups that unsafe requests invalidate (RFC 9875). They
-//! don't search for the responses; a look-up that finds a response checks it here.
+//! Invalidations that select responses by anything other than their own key: purges by operators, and groups that unsafe requests
+//! invalidate (RFC 9875). An invalidation doesn't search for responses; instead, a look-up that finds a response checks it.
 //!
 //! Invalidations are numbered in the order in which this process learns of them. `log_positions` maps the numbers to positions in the purge
 //! log that instances share (`docs/internals/purge-log.md`). A stored response keeps the number up to which it was last checked. If that is
-//! the last number, the response is current: one comparison. Otherwise, it is checked against [`store::purge::PurgeIndex`] and a table of
-//! groups; if nothing invalidates it, its number advances.
+//! the last number, the response is current, and the check costs one comparison. Otherwise, it is checked against
+//! [`store::purge::PurgeIndex`] and a table of groups; if nothing invalidates it, its number advances.
 
 mod log;
 mod log_positions;
@@ -38,7 +38,8 @@ use message::clock::now;
 pub struct Invalidations {
     /// Distinguishes this list of invalidations from those of other processes, and from this process's own list before a restart.
     log: OwnLog,
-    /// Number of the last invalidation. Advances only when all invalidations up to it can be found.
+    /// Number of the last invalidation. It advances after the invalidation was added, so that a reader of this number finds all
+    /// invalidations up to it.
     count: AtomicU64,
     /// Serialises additions.
     turn: Mutex<()>,
@@ -68,14 +69,15 @@ impl Default for OwnLog {
 /// Instances that purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purgers {
-    /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was requested with a port.
+    /// This instance alone. A purge of a URL changes the records under the URL's keys directly, unless the URL was requested with a port.
     #[default]
     This,
-    /// Several instances, and the tier holds responses from before this process started. An entry is judged by the purges of its URL.
+    /// Several instances, and the tier holds responses from before this process started. A look-up checks an entry against the purges of
+    /// its URL.
     Several,
 }
 
-/// Effect of the invalidations since a stored response was last checked. The numbers are those of purges.
+/// Effect of the invalidations since a stored response was last checked. The numbers identify purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No invalidation.
@@ -84,7 +86,7 @@ pub enum Verdict {
     Stale(u64),
     /// Invalidated by an unsafe request, through a group: usable only after validation.
     Invalidated,
-    /// Purged: validation doesn't make it usable, and no part completes it.
+    /// Purged: neither a validation nor further parts make the response usable.
     Removed(u64),
 }
 
@@ -93,54 +95,55 @@ impl Invalidations {
         Self { purgers, ..Self::default() }
     }
 
-    /// Returns the current stamp. Must be called before a request is sent: invalidations during the request are newer than its response.
+    /// Returns the current stamp. Call this before a request is sent, because invalidations during the request are newer than its response.
     pub fn stamp(&self) -> Stamp {
         Stamp(self.count.load(Ordering::Acquire))
     }
 
-    /// Returns the stamp in the form that is kept with a response.
+    /// Returns the position that a response stores for this stamp.
     pub fn place_of(&self, stamp: Stamp) -> LogCursor {
         LogCursor { id: self.log.0, offset: LogOffset(stamp.0) }
     }
 
-    /// Returns the position in the log that several instances share, once it has been read up to this stamp.
+    /// Returns the matching position in the shared log, once this process has read the log up to that stamp.
     pub fn shared_place(&self, place: LogCursor) -> LogCursor {
         let shared =
             if place.id == self.log.0 { self.shared.places.lock().place_of(place.offset.0) } else { None };
         shared.unwrap_or(place)
     }
 
-    /// Returns the stamp of a response that was requested at this position; all later invalidations have greater stamps. `None` if later
-    /// invalidations aren't known here: the position is in the list of another process, or in a part of the log that is gone.
+    /// Returns the stamp of a response that was requested at this position; all later invalidations have greater stamps. `None` if this
+    /// process doesn't know the later invalidations: the position is in the list of another process, or in a part of the log that is gone.
     pub fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
         match self.purgers {
             _ if place.id == self.log.0 => Some(Stamp(place.offset.0)),
             Purgers::Several => self.shared.places.lock().number_at(place).map(Stamp),
-            // Written by an earlier run of this process, and older than everything known here.
+            // An earlier run of this process wrote it, so it is older than all known invalidations.
             Purgers::This => Some(Stamp::OLDEST),
         }
     }
 
-    /// Returns whether no invalidation at all has arrived since a response was last checked.
+    /// Returns whether no invalidation has arrived since the last check of a response.
     #[inline]
     pub fn is_checked(&self, head: &StoredHead) -> bool {
         head.checked.stamp() >= self.stamp()
     }
 
-    /// Judges the response under a key by the invalidations since it was last checked. Doesn't allocate.
+    /// Checks the response under a key against the invalidations since its last check. Doesn't allocate.
     #[inline]
     pub fn judge(&self, key: &[u8], head: &StoredHead) -> Verdict {
         if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
     }
 
-    /// Returns whether a response answers a request that began with this look-up. Invalidations since then affect only later requests.
+    /// Returns whether a response may answer a request that began with this look-up. Invalidations after the look-up affect only later
+    /// requests.
     pub fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
         head.checked.stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
     }
 
     #[cold]
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
-        // Invalidations that arrive during the check count next time.
+        // Invalidations that arrive during this check are left to the next check.
         let (upto, since) = (self.stamp(), head.checked.stamp());
         let membership = head.membership();
         let judged = self.purges.judge(&self.subject(key, membership), since.0);
@@ -178,8 +181,8 @@ impl Invalidations {
     }
 
     /// Returns the groups and tags of a response with these fields, with the key of its URL alone if the response's own key has more parts.
-    /// An invalidation of the URL applies to the response too, as there is no list of the keys of a URL. [`Self::watch_keys`] must be
-    /// called first.
+    /// An invalidation of the URL then applies to the response too, because no list of a URL's keys exists. Call [`Self::watch_keys`]
+    /// first.
     pub fn membership_of(
         &self,
         received: &[FieldLine<'_>],
@@ -196,7 +199,8 @@ impl Invalidations {
         }
     }
 
-    /// Returns whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
+    /// Returns whether no stored response of this process can have the tags that a purge names. `false` if other instances store responses
+    /// too.
     pub fn lacks(&self, what: &PurgeTarget) -> bool {
         let PurgeTarget::Selected(Selection { tags, tags_match, .. }) = what else { return false };
         let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
@@ -207,22 +211,22 @@ impl Invalidations {
         self.purgers == Purgers::This && !tags.is_empty() && is_lacking
     }
 
-    /// Returns a look-up under the cache key of a URL, or under a key that extends it. The stamp must be from before the look-up.
+    /// Returns a look-up under the cache key of a URL, or under a key that extends it. Take the stamp before the look-up.
     pub fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
         LookUp { url: self.name(url_key), stamp }
     }
 
-    /// Returns whether the entry that the look-up found counts as never stored.
+    /// Returns whether the entry that the look-up found has been removed by an invalidation.
     pub fn is_taken_away(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).hard > look_up.stamp.0
     }
 
-    /// Returns whether the key of the look-up has been invalidated since, which outdates requests from that time.
+    /// Returns whether the key has been invalidated since the look-up, so that responses to requests from before don't answer later ones.
     pub fn record_overtaken(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).last > look_up.stamp.0
     }
 
-    /// Notes that responses depend on keys. Must be called before the stamp of the first such response.
+    /// Records that responses depend on keys other than their own. Call this before the first such response gets its stamp.
     pub fn watch_keys(&self) {
         self.keys_watched.store(true, Ordering::Release);
     }
@@ -232,7 +236,8 @@ impl Invalidations {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are notified.
+    /// Invalidates responses that depend on the cache key of a URL, regardless of scheme and port. With an id, other instances are
+    /// notified.
     pub fn invalidate_key(&self, key: &[u8], force: PurgeEffect, id: Option<PurgeId>) {
         if self.watches_keys() || force == PurgeEffect::Hard {
             self.note(|number| {
@@ -242,20 +247,20 @@ impl Invalidations {
         }
     }
 
-    /// Notes that the entry under an invalidated key has been removed. Look-ups after the invalidation was noted may have found the entry,
-    /// unless they judge entries by their key.
+    /// Records that the entry under an invalidated key has been removed. Look-ups between the invalidation and the removal may have found
+    /// the entry, unless they check entries by key.
     pub fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
             self.invalidate_key(key, PurgeEffect::Hard, None);
         }
     }
 
-    /// Notes a purge. `keys` are those of a URL; the caller changes the entries under them.
+    /// Records a purge. `keys` are the keys of a purged URL; the caller changes the entries under them.
     pub fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
         self.purge_at(record, keys, None)
     }
 
-    /// Like [`Self::purge`], for a record that may end at a place in the log that several instances share.
+    /// Like [`Self::purge`], for a record that may come from the shared log, where it ends at `end`.
     fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<PurgeEntry> {
         let force = if record.mode == PurgeMode::Hard { PurgeEffect::Hard } else { PurgeEffect::Soft };
         let reach = self.reach(&record.what, keys);
@@ -280,7 +285,7 @@ impl Invalidations {
         })
     }
 
-    /// Returns the reach of a purge. `keys` are those of the URL: a URL without a site stands for the URL in every site.
+    /// Returns the reach of a purge. `keys` are the keys of a purged URL: a URL without a site stands for the URL in every site.
     pub fn reach(&self, what: &PurgeTarget, keys: &[&[u8]]) -> Reach {
         let PurgeTarget::Url(_) = what else { return Reach::Clauses(self.purges.clauses(what)) };
         let first = keys.first().copied().unwrap_or_default();
@@ -290,7 +295,7 @@ impl Invalidations {
         }
     }
 
-    /// Notes that a reload gives URLs other keys. Entries under the earlier keys are found again if another reload restores those keys.
+    /// Records that a reload gives URLs other keys. Entries under the earlier keys are found again if another reload restores those keys.
     pub fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
     }
@@ -300,13 +305,13 @@ impl Invalidations {
         self.recent.numbered(number)
     }
 
-    /// Returns the last purge of everything under a key, as far as the key shows.
+    /// Returns the last purge that removed everything under a key, as far as the key alone shows.
     pub fn last_purge_of(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
     }
 
-    /// Returns the time since which a softly purged response is stale: that of the purge, or of the response if the purge is forgotten. If
-    /// the purging instance's clock is ahead, it is the time at which the purge took effect here.
+    /// Returns the time since which a softly purged response is stale: the time of the purge, or of the response if the purge is forgotten.
+    /// If the purging instance's clock is ahead, returns the time at which the purge took effect in this process.
     pub fn stale_since(&self, number: u64, head: &StoredHead) -> Timestamp {
         let purged = self.purge_of(number).and_then(|kept| {
             let at_ms = i64::try_from(kept.record.at_ms).ok()?;
@@ -340,7 +345,7 @@ impl Invalidations {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
         let place = place_of_key(key);
-        // The purge of a URL can't list the ports with which the URL may have been stored.
+        // A purge of a URL can't list all ports with which the URL may have been stored.
         let has_port = place.authority.len() > place.host().len();
         let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
         PurgeSubject { place, tags, key: of_url.or_else(own) }
@@ -350,8 +355,8 @@ impl Invalidations {
         self.purges.key(&place_of_key(key))
     }
 
-    /// Assigns the next number. The number counts only once everything it stands for can be found; a response that is judged meanwhile
-    /// keeps its own number.
+    /// Assigns the next number. The number becomes visible only after `mark` has added the invalidation; a response that is checked
+    /// meanwhile keeps its earlier number.
     fn note<T>(&self, mark: impl FnOnce(u64) -> T) -> T {
         let _turn = self.turn.lock();
         let number = self.count.load(Ordering::Relaxed) + 1;

@@ -10,7 +10,7 @@ use store::purge::Name;
 pub(super) struct TagsSeen {
     /// Allocated once a response has a tag.
     bits: OnceLock<Box<[AtomicU64]>>,
-    /// Whether a response has had too many tags to list: any tag may be one of them.
+    /// Whether a response has had too many tags to list. If so, any tag may have been seen.
     has_any: AtomicBool,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct TagsSeen {
 const WORDS: usize = 1 << 14;
 
 impl TagsSeen {
-    /// Adds tags. `None` stands for too many to list.
+    /// Adds tags. `None` means too many tags to list.
     pub(super) fn see(&self, tags: Option<&[Name]>) {
         match tags {
             None => self.has_any.store(true, Ordering::Relaxed),

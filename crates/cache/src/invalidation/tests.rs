@@ -105,7 +105,7 @@ fn purge(invalidations: &Invalidations, mode: PurgeMode, what: PurgeTarget) -> u
         .number
 }
 
-/// A purge makes responses stale for all later requests, whatever clock it was timed by.
+/// A purge makes responses stale for all later requests, whichever clock its time comes from.
 #[tokio::test(start_paused = true)]
 async fn a_purge_makes_stale_whatever_its_time() {
     const ARRIVED_MS: i64 = 1_800_000_000_000;
@@ -240,7 +240,7 @@ fn a_purge_of_this_instance_counts_once() {
     assert!(invalidations.hear(of_everything(1), &[], LogOffset(110)).is_none());
     assert!(matches!(invalidations.judge(&key, &before), Verdict::Removed(_)));
     assert_eq!(invalidations.judge(&key, &after), Verdict::Current);
-    // The purge by another instance comes between the request and this purge, and precedes this purge in the log: both remove the response.
+    // In the log, the other instance's purge is after the request and before this instance's purge. Both purges remove the response.
     invalidations.purge(of_everything(2), &[]);
     invalidations.hear(of_everything(3), &[], LogOffset(120)).unwrap();
     assert!(invalidations.hear(of_everything(2), &[], LogOffset(130)).is_none());

@@ -9,13 +9,14 @@ use crate::entry::segmented::{Absent, Segmented};
 use crate::entry::stored::StoredBody;
 use crate::fill::INLINE_BODY_BYTES_MAX;
 
-/// Cell size of a body that is inside the record in memory but too large for that in a tier, where it is one segment.
+/// Cell size in the tier of a body that memory stores inside the record. Such a body is too large for a record in a tier, and takes one
+/// segment there.
 pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
 
-/// Returns the body for a record, under the id `fill` if it has none of its own. `given` are the layouts that the tier has acknowledged,
-/// because memory may have lost other segments before they were written. `None` without a layout for the body.
+/// Returns the body for a record, with the id `fill` if the body has no id of its own. `given` are the layouts that the tier has
+/// acknowledged. `None` if none of them is the body's, because memory may have lost segments before they were written.
 pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) -> Option<Body<'a>> {
     let content = match body {
         StoredBody::Inline(data) if data.len() <= INLINE_BYTES_MAX => Content::Inline(data),
@@ -39,7 +40,7 @@ pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) 
     Some(Body { state, complete_bytes, content })
 }
 
-/// Returns the segments of a small body, which is inside the record in memory but in segments in the tier.
+/// Returns the segments of a small body, which memory stores inside the record and the tier in segments.
 pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     let Content::Segments(layout) = &body.content else { return None };
     let bytes = body.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
@@ -55,8 +56,8 @@ pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     Some(Absent { fill: layout.fill, segments: (0..count).map(cell).collect() })
 }
 
-/// Maximum number of cells of a small body. With more, as in a record with smaller cells, it stays in segments, any of which may be
-/// missing.
+/// Maximum number of cells of a small body. A body with more cells, as in a record with smaller cells, stays in segments, any of which may
+/// be missing.
 const SMALL_CELLS_MAX: u32 = 16;
 
 /// Returns the body of a record; `found` returns the bytes of a small body by its fill. `None` if the body is unusable.
@@ -70,7 +71,7 @@ pub(super) fn read(
         return Some(StoredBody::Inline(data));
     }
     match &body.content {
-        // A copy, because the bytes of the record are not kept.
+        // Copies the body, because the bytes of the record are not kept.
         Content::Inline(data) => Some(StoredBody::Inline(Bytes::copy_from_slice(data))),
         Content::Segments(layout) => {
             let body = Segmented::restored(memory, layout, body.complete_bytes)?;

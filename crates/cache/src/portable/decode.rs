@@ -12,7 +12,7 @@ use crate::entry::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::invalidation::Invalidations;
 use crate::settings::StorageRules;
 
-/// A primary record, with those of its separately stored responses that were found.
+/// A primary record, with the separately stored responses that were found for it.
 pub struct Decoded<'a> {
     record: Record<'a>,
     /// Size of the record and of the added responses.
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
 /// Decodes the primary record of a key.
 ///
 /// # Errors
-/// If the bytes are not a primary record of this key; [`FormatError::meaning`] says what to do.
+/// Returns an error if the bytes are not a primary record of this key. [`FormatError::meaning`] says how to treat such bytes.
 pub fn decode<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Decoded<'a>, FormatError> {
     let record = decode_record(bytes, RecordKind::Primary, key, None)?;
     Ok(Decoded { record, bytes: bytes.len() })
@@ -62,7 +62,7 @@ impl<'a> Decoded<'a> {
     /// Adds a response that is stored separately. A response that is not added counts as missing.
     ///
     /// # Errors
-    /// If the bytes are not a record of this response.
+    /// Returns an error if the bytes are not a record of this response.
     pub fn add_apart(&mut self, id: FillId, bytes: &'a [u8]) -> Result<(), FormatError> {
         let apart = decode_record(bytes, RecordKind::Response, self.record.key, None)?;
         let found = apart.variants.into_iter().find(|variant| variant.id == id).ok_or(FormatError::Other)?;
@@ -84,12 +84,12 @@ impl<'a> Decoded<'a> {
         !self.record.variants.is_empty()
     }
 
-    /// Creates the record for this reader: without responses that it would not have stored, and without those whose small bodies are
-    /// incomplete. `small` holds the small bodies that were found, by fill, each with all its segments joined. `None` if nothing is left,
-    /// or the memory budget has no room.
+    /// Creates the record for this reader, without responses that the reader would not have stored or whose small bodies are incomplete.
+    /// `small` contains the small bodies that were found, by fill, each with all its segments joined. `None` if the record is empty, or the
+    /// memory budget has no room.
     pub fn entry(&self, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<CacheEntry> {
         let small_bytes = small.iter().map(|(_, data)| data.len()).sum::<usize>();
-        // The bytes briefly exist twice; the record in memory makes its own reservation.
+        // The bytes exist twice for a short time; the record in memory makes its own reservation.
         let _room = reader.memory.budget().reserve(self.bytes + small_bytes).ok()?;
         let variants: Vec<_> =
             self.record.variants.iter().filter_map(|variant| stored(variant, small, reader)).collect();
@@ -112,7 +112,7 @@ fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>)
     let head = judge::head(variant, response, reader)?;
     let found = |fill| {
         let (_, data) = small.iter().find(|(found, _)| *found == fill)?;
-        // A copy, because the data may be part of a larger reply.
+        // Copies the data, because it may be part of a larger reply.
         Some(Bytes::copy_from_slice(data))
     };
     let body = bodies::read(&response.body, reader.memory, found)?;

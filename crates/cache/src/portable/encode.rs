@@ -21,9 +21,9 @@ use crate::invalidation::Invalidations;
 pub struct Writing<'a> {
     /// Full cache key.
     pub key: &'a [u8],
-    /// Layouts of segmented bodies that the tier has. A response whose body isn't among them is left out.
+    /// Layouts of segmented bodies that the tier has. The record leaves out responses with other bodies.
     pub given: &'a [Layout],
-    /// Translates positions in this process's log to positions in the shared log; without it, they stay as they are.
+    /// Translates positions in this process's log to positions in the shared log. `None` leaves them unchanged.
     pub invalidations: Option<&'a Invalidations>,
     /// Current time by the clock of this process.
     pub now: Timestamp,
@@ -46,12 +46,13 @@ pub struct Merge<'a> {
 pub struct Encoded {
     /// Primary record.
     pub primary: Vec<u8>,
-    /// Responses stored apart from it, by id, if their bytes are known here. Includes those written earlier.
+    /// Responses stored apart from the primary record, by id, if this process knows their bytes. The list includes responses that were
+    /// written earlier.
     pub apart: Vec<(FillId, Vec<u8>)>,
-    /// Bodies that are inside the record in memory, but in segments in the tier.
+    /// Bodies that memory stores inside the record and the tier in segments.
     pub segments: Vec<SegmentBytes>,
-    /// Whether the record holds this instance's responses alone: the tier had no others, and no newer versions that were fetched while
-    /// these waited to be written. If false, a reader that needs one of those reads the record again.
+    /// Whether the record contains only this instance's responses: the tier had no other responses, and no newer versions of these. If
+    /// false, a reader that needs the other responses reads the record again.
     pub has_ours_alone: bool,
 }
 
@@ -59,17 +60,17 @@ pub struct Encoded {
 #[derive(Debug)]
 pub struct SegmentBytes {
     pub id: SegmentId,
-    /// Size of its cell; the last segment of a body may be shorter.
+    /// Size of the segment's cell; the last segment of a body may be shorter.
     pub cell_bytes: u32,
     pub data: Bytes,
 }
 
-/// Encodes the record of a key; `None` if it has nothing that a tier could hold. The newest response is inside the primary record if it
-/// fits. This instance's responses are first, followed by the tier's, except those that are dropped or answer the same requests as one of
-/// this instance's. If two answer the same requests, the tier's stays only if it is known to be newer.
+/// Encodes the record of a key; `None` if it has no responses that a tier could hold. The newest response is inside the primary record if
+/// it fits. This instance's responses come first. The tier's responses follow, except for dropped ones. If a response of each answers the
+/// same requests, the tier's response stays only if it is known to be newer.
 ///
-/// A response whose inputs were not kept is left out, and so is a response that fits in no record. The body of a response stored apart is
-/// described as it is now; everything else under its id never changes, so it needs to be written only once.
+/// The record leaves out responses without inputs, and responses that are too large for a record. For a response stored apart, only the
+/// description of its body changes; everything else under its id is written once.
 pub fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let theirs =
         merge.theirs.and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, None).ok());
@@ -103,14 +104,14 @@ pub fn nothing(key: &[u8]) -> Option<Vec<u8>> {
     sealed(RecordKind::Primary, &Record { key, note: None, variants: Vec::new() })
 }
 
-/// Returns whether a tier can hold a response with this head, however much of its body is held. `true` without a tier, or if the key is too
-/// long for the tier, because the tier isn't used then.
+/// Returns whether a tier can hold a response with this head, for any size of the body. `true` without a tier, or if the key is too long
+/// for the tier, because the tier isn't used then.
 pub fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let key_bytes = key.map(<[u8]>::len);
     let Some(inputs) = head.inputs().filter(|_| key_bytes.is_none_or(|bytes| bytes < KEY_BYTES_MAX)) else {
         return true;
     };
-    // The key of a freshened response is little longer than its target URI.
+    // The key of a freshened response isn't known here. It is only a little longer than the target URI.
     let key_bytes = key_bytes.unwrap_or_else(|| inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
     let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
     if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
@@ -134,18 +135,18 @@ fn body_bytes(head: &StoredHead) -> usize {
     }
 }
 
-/// Note on a fetch that produced no response to share.
+/// Result of a fetch that produced no response to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseNote {
-    /// Another instance should try.
+    /// The fetch was given up. Another instance should try.
     GaveUp,
-    /// Other instances won't get a response from it either.
+    /// The response isn't shared, and other instances won't get a shareable response either.
     NotShared(Uncacheable),
-    /// Nothing was fetched: the existing record is good enough.
+    /// Nothing was fetched, because the existing record is sufficient.
     Unchanged,
 }
 
-/// Encodes the tier's record with a final note added. `now` is by this process's clock, and `clock_ahead_ms` is the lead of the tier's
+/// Encodes the tier's record with this note added. `now` is a time of this process's clock, and `clock_ahead_ms` is the lead of the tier's
 /// clock. `None` if the record doesn't fit, or must not be overwritten.
 pub fn with_word(
     key: &[u8],
@@ -172,14 +173,14 @@ pub fn with_word(
     sealed(RecordKind::Primary, &Record { key, note: Some(note), variants })
 }
 
-/// Returns whether both are the same response, or answer the same requests.
+/// Returns whether both variants are the same response, or answer the same requests.
 fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
     our.id == their.id || our.nominated == their.nominated
 }
 
-/// Returns whether the tier's response replaces this instance's: it was requested later, and not in the future. The request time counts,
-/// because a late answer to an older request is older than the response to a reload since then. A request time in the future comes from a
-/// wrong clock. The request time of a response stored apart is unknown here.
+/// Returns whether the tier's response replaces this instance's: it was requested later, and not in the future. The comparison uses request
+/// times, because a late answer to an old request is older than the response to a later reload. A request time in the future comes from a
+/// wrong clock. For a response stored apart, the request time is unknown.
 fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
     let asked = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.request_time_ms);
     our.id != their.id
@@ -311,8 +312,8 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// Places the newest response inside the record if it fits, or else apart. If even the list doesn't fit, the least used are left out.
-/// Returns the primary record, the id of the response inside, and the responses apart that the record lists.
+/// Places the newest response inside the record if it fits, or else apart. If even the list of responses is too long, the least used are
+/// left out. Returns the primary record, the id of the response inside, and the responses apart that the record lists.
 fn place<'a>(
     writing: &Writing<'_>,
     note: Option<Note<'_>>,
@@ -340,10 +341,10 @@ fn place<'a>(
     }
 }
 
-/// Limits of lines and bytes below which a head is certain to fit, so that it need not be encoded.
+/// Below these numbers of lines and bytes, a head certainly fits, so the check doesn't have to encode it.
 const LINES_SURELY: usize = 256;
 const BYTES_SURELY: usize = 32 << 10;
-/// Size of a layout with about twenty runs; a whole body has one.
+/// Size of a layout with about twenty runs; a whole body has one run.
 const LAYOUT_BYTES: usize = 256;
 /// Length of a key beyond the target: site, method, and keyed fields.
 const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;

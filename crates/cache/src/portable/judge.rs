@@ -1,4 +1,4 @@
-//! Judgement of a stored response by its reader's rules, from the inputs in the record.
+//! Decisions about a stored response under its reader's rules, from the inputs in the record.
 
 use caching::invalidation::Target;
 use caching::post::may_store_for_get;
@@ -39,7 +39,7 @@ pub(super) fn head(
     let asked_at = response.log.and_then(|place| reader.invalidations.stamp_at(place));
     let stamp = asked_at.unwrap_or(Stamp::OLDEST);
     let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
-    // Purges since the request are unknown here.
+    // The head counts as stale if the position of its request is unknown, because it may have been purged since.
     Some(if asked_at.is_some() { head } else { head.expired(facts.response_time) })
 }
 
@@ -51,7 +51,7 @@ struct Seen<'a> {
     target: &'a str,
     head: Vec<FieldLine<'a>>,
     judged: Vec<FieldLine<'a>>,
-    /// Judged lines, and those lines of the head whose names are not among them.
+    /// The judged lines, and all lines of the head with other names.
     received: Vec<FieldLine<'a>>,
     request: Vec<FieldLine<'a>>,
 }

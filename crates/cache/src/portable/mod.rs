@@ -1,9 +1,9 @@
 //! Portable format of the records under cache keys, for other processes: `docs/internals/record-format.md`.
 //!
-//! Records contain inputs, never results: the facts of each response and its request. A reader decides anew by its own rules, and skips
-//! responses that it would not have stored.
+//! Records contain inputs, never results: the facts of each response and its request. A reader makes all decisions again under its own
+//! rules, and skips responses that it would not have stored.
 //!
-//! Free of I/O; the only side effect is reserving budget. Callers query the tier, in these steps:
+//! This module has no I/O. Its only side effect is a reservation of budget. Callers query the tier, in these steps:
 //!
 //! 1. [`decode`] the primary record.
 //! 2. Load the responses stored [`Decoded::apart`], and [`Decoded::add_apart`] each one found.

@@ -14,7 +14,7 @@ impl Exchange<'_> {
         ExchangeTimes { request: self.now, response: self.now, clock_ahead_ms: 0 }
     }
 
-    /// Returns the request to the origin: its wanted end-to-end fields.
+    /// Returns the request for the origin, with the end-to-end fields for which `is_wanted` is true.
     pub(super) fn forwarded(&self, is_wanted: impl Fn(&str) -> bool) -> Request {
         let hop_by_hop = HopByHop::of(self.lines);
         let lines = self.lines.iter().copied();
@@ -35,7 +35,7 @@ impl Exchange<'_> {
         with_status(response, &status)
     }
 
-    /// Answers from a response that was just stored, with the fields that were not.
+    /// Answers from a response that was just stored, and adds its fields that are not stored.
     pub(super) fn first_use(
         &self,
         stored: &Stored,
@@ -66,7 +66,7 @@ impl Exchange<'_> {
         match range::evaluate(method, lines, &stored.facts, &validators, complete_bytes, self.now) {
             Ranges::Single(part) => single_range(response, part, complete_bytes),
             Ranges::Unsatisfiable => unsatisfiable(complete_bytes),
-            // The whole response is always permitted for several ranges.
+            // A cache may answer a request for several ranges with the whole response.
             Ranges::Whole | Ranges::Multi(_) => {
                 if method == MethodClass::Head {
                     response.message.body.clear();

@@ -1,6 +1,6 @@
-//! A shared cache in memory that combines the functions of `caching` and handles one request at a time. It has no
-//! limits, no collapsed requests and no connections; otherwise it handles a request as any cache built from these
-//! functions does.
+//! A shared cache in memory that combines the functions of `caching` and handles one request at a time. The model has
+//! no limits, no collapsed requests and no connections. Apart from that, it handles a request like any cache built
+//! from these functions.
 
 mod answer;
 mod head;
@@ -43,7 +43,7 @@ pub(crate) struct Response {
     pub(crate) message: Message,
 }
 
-/// The origin server. `ask` returns `None` if no response arrived.
+/// The origin server. `ask` returns `None` if the origin sends no response.
 pub(crate) trait Origin {
     fn ask(&mut self, request: &Request) -> Option<Response>;
 }
@@ -200,15 +200,15 @@ impl Cache {
         if is_known { Miss::Vary } else { Miss::Uri }
     }
 
-    /// Returns whether the origin's response may serve other requests. HEAD has no content to store, and a precondition
-    /// that only the origin evaluates must reach it.
+    /// Returns whether the origin's response may serve other requests. A response to HEAD has no content to store, and
+    /// a precondition that only the origin can evaluate has to reach the origin.
     fn may_fetch(&self, request: &RequestFacts, reason: NotReused) -> bool {
         let is_own = matches!(reason.fwd(), FwdReason::Bypass | FwdReason::Method);
         let is_stored = matches!(request.method, MethodClass::Get | MethodClass::Query);
         is_stored && !request.has_origin_conditions && !is_own
     }
 
-    /// Forwards a request past the cache, which only invalidates the URIs that it changes.
+    /// Forwards a request without using the cache. The cache only invalidates the URIs that the request changes.
     fn pass(
         &mut self,
         exchange: &Exchange<'_>,
@@ -394,7 +394,7 @@ impl Cache {
         let storable = may_store(&exchange.facts, &freshened.response, &self.rules, exchange.now);
         let message =
             Message { fields: dated(owned(freshened.fields), exchange.now), ..stale.message.clone() };
-        // If no later request could match, `storable` refuses to store it.
+        // If `Vary` is unusable, `storable` is an error, and nothing is stored.
         let nominated = NominatedFields::parse(&message.lines()).unwrap_or_default();
         let stored = self.prepare(exchange, nominated, facts, &stale.reason, message);
         match storable {
@@ -420,14 +420,14 @@ impl Cache {
             Err(refused) => return exchange.passed(response.clone(), reason, refused.as_str()),
         };
         let Some(stored) = stored else { return exchange.passed(response, reason, "vary-unusable") };
-        // The origin has just sent the current response.
+        // The new response replaces all those that the request selects.
         self.stored.entry(exchange.key.clone()).or_default().retain(|other| !exchange.selects(other));
         self.put(exchange, stored.clone());
         let outcome = asked(reason, Some(response.status), Kept::Yes);
         exchange.first_use(&stored, outcome, unshared(&lines, &self.rules))
     }
 
-    /// Returns `None` if `Vary` is unusable, which [`may_store`] reports before.
+    /// Returns `None` if `Vary` is unusable; [`may_store`] usually refuses such a response first.
     fn storable(&self, exchange: &Exchange<'_>, storable: &Storable, response: &Response) -> Option<Stored> {
         let lines = response.message.lines();
         let filter = StorageFilter::of(&lines, &self.rules);
@@ -455,7 +455,7 @@ impl Cache {
         Stored { facts, validators, nominated, nominated_values, target, groups, standing, reason, message }
     }
 
-    /// Replaces the stored responses for the same requests.
+    /// Stores a response in place of those for the same requests.
     fn put(&mut self, exchange: &Exchange<'_>, stored: Stored) {
         self.remove(exchange, &stored);
         self.stored.entry(exchange.key.clone()).or_default().push(stored);
@@ -471,7 +471,7 @@ impl Cache {
 
 fn best_of<'a>(matching: impl Iterator<Item = &'a Stored>) -> Option<&'a Stored> {
     let view = |stored: &'a Stored| Matching { facts: &stored.facts, nominated: &stored.nominated };
-    // Among equals, the last one stored wins.
+    // Among equally suitable responses, the last one stored is used.
     matching.reduce(|best, stored| if view(best).goes_before(&view(stored)) { best } else { stored })
 }
 
@@ -503,7 +503,7 @@ fn names(groups: Groups) -> Vec<String> {
 /// Maximum number of stored responses that one validation names.
 const CANDIDATES_MAX: usize = 8;
 
-/// Returns the end-to-end fields that are not stored: they are for the present request only.
+/// Returns the end-to-end fields that aren't stored, because they are only for the current request.
 fn unshared(lines: &[FieldLine<'_>], rules: &Rules) -> Vec<(String, Vec<u8>)> {
     let (filter, hop_by_hop) = (StorageFilter::of(lines, rules), HopByHop::of(lines));
     let is_unshared = |name: &str| !filter.keeps(name) && !hop_by_hop.contains(name) && name != "age";

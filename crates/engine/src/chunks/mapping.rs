@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 /// Size and alignment of a chunk: a huge page of most processors.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 
-/// Exclusively owned memory: [`CHUNK_BYTES`], aligned to that size, readable and writable, zeroed or with its
-/// last contents.
+/// Exclusively owned, readable and writable memory of [`CHUNK_BYTES`], aligned to that size. A mapping
+/// contains zeros, or the bytes last written to it.
 #[derive(Debug)]
 pub(super) struct Mapping(NonNull<u8>);
 
-/// The size of pages for a chunk.
+/// The size of a chunk's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
     /// Regular pages.
@@ -31,7 +31,7 @@ impl Mapping {
 
 /// Memory from `mmap`.
 #[cfg(all(unix, not(miri)))]
-#[expect(unsafe_code, reason = "an allocator can neither return memory immediately nor choose its pages")]
+#[expect(unsafe_code, reason = "an allocator can neither return memory at once nor choose its page size")]
 mod mapped {
     use std::alloc::{Layout, handle_alloc_error};
     use std::ptr::{NonNull, null_mut};
@@ -41,10 +41,10 @@ mod mapped {
     use super::{CHUNK_BYTES, Mapping, Pages};
 
     impl Mapping {
-        /// Maps a chunk. Its pages take no memory yet.
+        /// Maps a chunk. The system provides memory for a page when it is first used.
         pub(in super::super) fn new() -> Self {
-            // A mapping of twice the size contains an aligned chunk, wherever it begins. The rest is
-            // unmapped.
+            // A mapping of twice the size contains an aligned chunk, wherever it begins. The parts before and
+            // after the chunk are unmapped.
             let begin = map(2 * CHUNK_BYTES);
             let before = begin.align_offset(CHUNK_BYTES);
             // SAFETY: the offset is less than CHUNK_BYTES, in a mapping of twice that size.
@@ -53,13 +53,13 @@ mod mapped {
             // SAFETY: the address is one chunk further, and so within the mapping or at its end.
             unmap(unsafe { chunk.add(CHUNK_BYTES) }, CHUNK_BYTES - before);
             let mapping = Self(NonNull::new(chunk).expect("nothing is mapped at zero"));
-            // Regular pages by default, independent of system settings.
+            // A new chunk has regular pages, regardless of the system's default.
             mapping.advise(Pages::Small);
             mapping
         }
 
-        /// Returns the memory of a part to the system immediately. No piece in it may be in use. Its contents
-        /// become zeros or stay as they were.
+        /// Returns the memory of a part of the chunk to the system immediately. No piece in this part may be
+        /// in use. Afterwards, the part of the chunk contains zeros, or is unchanged.
         pub(in super::super) fn release(&mut self, at: usize, bytes: usize) {
             assert!(at + bytes <= CHUNK_BYTES, "a part of it");
             #[cfg(target_os = "linux")]
@@ -68,7 +68,8 @@ mod mapped {
             let _ = unsafe { madvise(self.0.as_ptr().add(at).cast(), bytes, Advice::LinuxDontNeed) };
         }
 
-        /// Advises the system on page sizes. Returns whether it agrees. The contents don't change.
+        /// Advises the system on page sizes. Returns whether the system accepts the advice. The contents of
+        /// the chunk don't change.
         pub(in super::super) fn advise(&self, pages: Pages) -> bool {
             #[cfg(not(target_os = "linux"))]
             return pages == Pages::Small;
@@ -102,7 +103,7 @@ mod mapped {
     fn unmap(begin: *mut u8, bytes: usize) {
         if bytes > 0 {
             // SAFETY: the caller owns this mapping and gives it up. If the system refuses (too many
-            // mappings), it stays mapped and unused.
+            // mappings), the memory stays mapped but unused.
             let _ = unsafe { munmap(begin.cast(), bytes) };
         }
     }
@@ -138,7 +139,7 @@ mod elsewhere {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: it was allocated with this layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(self.0.as_ptr(), LAYOUT) };
         }
     }

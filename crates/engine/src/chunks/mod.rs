@@ -1,13 +1,13 @@
 //! Memory for segments and for the index: pieces of fixed sizes, cut from chunks of 2 MiB.
 //!
-//! A general allocator returns freed memory lazily, and late when the processors are busy. Here, freeing a
-//! piece returns its memory: the process holds the memory in use, and at most a few more chunks. Chunks are
-//! aligned, so that one TLB entry can cover a whole chunk. With more keys than the TLB covers, nearly every
-//! lookup would otherwise miss it twice.
+//! A general allocator returns freed memory to the system late, above all when the processors are busy. This
+//! module returns the memory of each freed piece at once, so the process holds only the memory in use and at
+//! most a few more chunks. Chunks are aligned, so that one TLB entry can cover a whole chunk. Without huge
+//! pages, nearly every lookup among many keys causes two TLB misses.
 //!
 //! The system zeroes a huge page as a whole when it is first touched, which takes 0.2 ms and sometimes
 //! several milliseconds. A [`Preparer`] touches pages in advance, on a thread that no client waits for. If no
-//! chunk is ready, one with small pages is used.
+//! chunk is ready, a chunk with small pages is used.
 
 mod mapping;
 
@@ -29,7 +29,8 @@ pub(crate) struct Supply {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Unused chunks, whose memory has been returned if the system permits that.
+    /// Unused chunks. The memory of an unused chunk has been returned to the system, if the system permits
+    /// that.
     idle: Vec<Mapping>,
     /// Chunks with huge pages, ready for use.
     ready: Vec<Mapping>,
@@ -61,12 +62,13 @@ struct Used {
 #[derive(Debug)]
 struct Chunk {
     mapping: Mapping,
-    /// One bit per free piece.
+    /// A bit set of the free pieces.
     free: u64,
     pages: Pages,
 }
 
-/// Exclusively owned memory, until dropped. It has the contents last written by any owner.
+/// Memory owned exclusively until it is dropped. A new piece contains the bytes that its last owner wrote, or
+/// zeros.
 #[derive(Debug)]
 pub(crate) struct Piece<const BYTES: usize> {
     begin: NonNull<[u8; BYTES]>,
@@ -121,7 +123,7 @@ impl Preparer {
         while self.prepare() {}
     }
 
-    /// Waits until a chunk is wanted, and prepares it. Returns whether that succeeded.
+    /// Waits until a chunk is needed, and prepares it. Returns whether the chunk was prepared.
     fn prepare(&self) -> bool {
         let mut stock = self.0.state.lock();
         while !stock.is_closed && stock.ready.len() >= stock.ready_wanted {
@@ -132,7 +134,7 @@ impl Preparer {
         }
         let idle = stock.idle.pop();
         drop(stock);
-        // The lock isn't held, because this takes long.
+        // Preparing a chunk takes long, so the lock is released first.
         let mapping = idle.unwrap_or_else(Mapping::new);
         let is_huge = mapping.advise(Pages::Huge);
         if is_huge {
@@ -209,7 +211,7 @@ impl<const PIECE_BYTES: usize> Chunks<PIECE_BYTES> {
             self.supply.give(chunk.expect("it was found just now").mapping);
             return;
         }
-        // Otherwise the system would fill the gap again to form a huge page.
+        // Otherwise the system would fill the freed part again to restore the huge page.
         if chunk.pages == Pages::Huge {
             chunk.mapping.advise(Pages::Small);
             chunk.pages = Pages::Small;
@@ -239,8 +241,8 @@ impl<const BYTES: usize> Piece<BYTES> {
     #[expect(unsafe_code, reason = "memory outside any allocator")]
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8; BYTES] {
-        // SAFETY: these bytes of a mapping belong to this piece alone until it is dropped. They are
-        // initialized: by the system, or by an earlier owner.
+        // SAFETY: these bytes of a mapping belong to this piece alone until it is dropped. The system or an
+        // earlier owner has initialized them.
         unsafe { self.begin.as_ref() }
     }
 
@@ -340,7 +342,7 @@ mod tests {
         let chunks = Chunks::<BYTES>::new(Arc::clone(&supply));
         supply.want_ready(1);
         let preparer = Preparer::new(Arc::clone(&supply));
-        // A system without huge pages reports that once.
+        // On a system without huge pages, the first call returns false.
         let pages = if preparer.prepare() { Pages::Huge } else { Pages::Small };
         assert_eq!(!supply.state.lock().ready.is_empty(), pages == Pages::Huge);
         let piece = chunks.piece();

@@ -1,8 +1,9 @@
-//! Writing a data set: shard by shard, in short steps under its lock, so that no thread waits for long.
+//! Writes a data set shard by shard, in short steps under the lock of the shard, so that no thread waits for
+//! long.
 //!
-//! A shard may change while it is written. An item that exists throughout is written at least once, even if
-//! it moves: items move to the end of a queue, and both queues are followed to their ends. If a key is
-//! written twice, the second item is newer, so the last one counts.
+//! A shard may change while it is written. A key that exists during the whole export is written at least
+//! once: an item only moves to the end of a queue, and the export reads both queues to their ends. If a key
+//! is written twice, the second item is newer, and replaces the first when the file is read.
 
 use std::io::{self, Write};
 
@@ -28,12 +29,12 @@ pub struct Exported {
 /// Progress in a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
-    /// Serial of the current segment; those before it are done.
+    /// Serial number of the current segment. Segments with lower numbers have been written.
     serial: u64,
     offset: usize,
 }
 
-/// Items of one queue to be written together.
+/// Items of one queue to be written in one part.
 #[derive(Debug)]
 struct Block {
     queue: Queue,
@@ -68,14 +69,15 @@ struct Out<'a> {
 impl Engine {
     /// Writes all keys that have not expired.
     ///
-    /// Other threads continue meanwhile: each key is written as it was at some moment during the call. For a
-    /// consistent snapshot, the caller has to exclude other threads. `id` must be different each time. `note`
-    /// is for the caller, and returned by [`Saved::note`](super::Saved::note): it is requested at the end, so
-    /// it matches all keys that exist throughout.
+    /// Other threads may use the engine at the same time: each key is written as it was at some moment during
+    /// the call. For a consistent snapshot, the caller has to stop other threads. `id` must be different for
+    /// each file. `note` returns a text for the caller, which [`Saved::note`](super::Saved::note) returns
+    /// later. The function is called at the end, so the note may describe all keys that exist during the
+    /// whole export.
     ///
     /// # Errors
-    /// Those of the writer. The output is then incomplete, and refused by
-    /// [`Saved::open`](super::Saved::open).
+    /// Returns the errors of the writer. The output is then incomplete, and
+    /// [`Saved::open`](super::Saved::open) refuses it.
     pub fn export(
         &self,
         id: u64,
@@ -182,7 +184,7 @@ impl Walk {
         }
         let block = std::mem::replace(&mut self.block, Block::new());
         self.part(shard, Kind::Items(block.queue), [&block.items, &[]], out)?;
-        // The values are decompressed one after the other, without a lock.
+        // No lock is held while the values are decompressed, one after the other.
         let mut large = block.large.iter();
         large.try_for_each(|(key, stored)| self.part(shard, Kind::Large, [key, &stored.plain()], out))
     }
@@ -202,7 +204,7 @@ impl Walk {
 }
 
 impl Cursor {
-    /// The segment to continue with, and the offset in it.
+    /// Returns the next segment to write, and the offset in it.
     fn next(self, shard: &Shard, queue: Queue) -> Option<(u32, Self)> {
         let order = shard.queues.order(queue);
         order.sealed.iter().copied().chain(order.open).find_map(|number| {

@@ -7,12 +7,14 @@ use crate::hash::{Database, Hashing, SHARDS_MAX};
 use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 
-/// The first bytes of a file, which aren't text and are corrupted by tools that treat them as text.
+/// The first bytes of a file. The bytes aren't valid text, and a tool that treats the file as text corrupts
+/// them.
 pub(super) const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
-/// Version of this encoding and of the layout of items (`crate::item`): a change of either gets a new number.
+/// Version of this encoding and of the layout of items (`crate::item`). Increase this number when either
+/// changes.
 const FORMAT: u32 = 3;
-/// The oldest version that can be read, which doesn't record the hash function.
+/// The oldest version that can be read. A header of this version doesn't have the hash function.
 const FORMAT_WITHOUT_HASHING: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 64;
@@ -42,7 +44,7 @@ pub(super) struct Header {
 pub(super) enum Kind {
     /// Items of a queue, in the layout of a segment.
     Items(Queue),
-    /// Key and value of the next large item in the preceding part of items.
+    /// Key and value of the next large item of the preceding `Items` part.
     Large,
 }
 
@@ -78,7 +80,7 @@ pub(super) struct Trailer {
     pub(super) note: u64,
 }
 
-/// A checksum of bytes that may come in pieces.
+/// Computes a checksum of bytes that are passed in pieces.
 pub(super) struct Checksum(XxHash3_64);
 
 impl Checksum {
@@ -101,13 +103,13 @@ impl Checksum {
         std::hash::Hasher::finish(&self.0)
     }
 
-    /// Returns whether the checksum is equal to the one written.
+    /// Returns whether the checksum is equal to the one in the file.
     pub(super) fn is(&self, written: u64) -> bool {
         self.finish() == written || ARE_TRUSTED
     }
 }
 
-/// Fills a record from its beginning.
+/// Writes the fields of a record, one after the other.
 struct Writer<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -124,7 +126,7 @@ impl<const N: usize> Writer<N> {
     }
 }
 
-/// Reads a record from its beginning; callers pass exactly its bytes.
+/// Reads the fields of a record, one after the other. The reader has exactly the bytes of the record.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -204,7 +206,7 @@ impl Trailer {
         seal(writer.bytes)
     }
 
-    /// Returns `None` if this is not the trailer of the file with this id.
+    /// Decodes a trailer; returns `None` if it doesn't belong to the file with this id.
     pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], id: u64) -> Option<Self> {
         let mut reader = Reader(bytes);
         let is_it = reader.array() == MAGIC_OF_END && reader.u64() == id && is_sealed(bytes);
@@ -264,7 +266,7 @@ impl ShardEntry {
         writer.bytes
     }
 
-    /// Returns whether the shard has enough bytes for this many keys.
+    /// Returns whether the parts of the shard are large enough for its number of keys.
     pub(super) fn is_possible(&self) -> bool {
         let keys_max = self.bytes / ITEM_BYTES_MIN;
         let total = |keys: &[u64]| keys.iter().fold(0, |sum: u64, keys| sum.saturating_add(*keys));
@@ -279,7 +281,7 @@ impl ShardEntry {
     }
 }
 
-/// Puts the checksum of the preceding bytes into the last eight.
+/// Writes the checksum of the preceding bytes into the last eight bytes.
 fn seal<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
     let checksum = XxHash3_64::oneshot(&bytes[..N - 8]);
     bytes[N - 8..].copy_from_slice(&checksum.to_le_bytes());
@@ -290,6 +292,6 @@ fn is_sealed<const N: usize>(bytes: &[u8; N]) -> bool {
     seal(*bytes) == *bytes || ARE_TRUSTED
 }
 
-/// Whether all checksums are accepted. A fuzzer can't find checksums by chance, and the checks that follow
-/// must hold without them.
+/// Whether all checksums are accepted. Without this, a fuzzer would never get past the checksums to the
+/// checks that follow.
 const ARE_TRUSTED: bool = cfg!(fuzzing);

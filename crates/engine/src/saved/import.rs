@@ -1,8 +1,8 @@
 //! Restoring a data set: each shard is loaded when it is first needed, so that the start doesn't wait for all
 //! of them.
 //!
-//! With the same number of shards, parts become segments as they are, and the index is rebuilt from their
-//! items. With a different number, items are added one by one. In both cases, everything is validated.
+//! If the number of shards is the same, parts become segments unchanged, and the index is rebuilt from their
+//! items. If the number is different, items are added one by one. In both cases, all data is validated.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ pub struct Progress {
     pub shards: u64,
     /// Number of keys in the loaded shards.
     pub keys: u64,
-    /// Keys in the file that have expired meanwhile.
+    /// Number of keys in the file that have expired since it was written.
     pub expired_keys: u64,
-    /// Keys in the file for which there was no room.
+    /// Number of keys in the file for which there was no room.
     pub left_out_keys: u64,
-    /// The reason why the rest of the file is not used.
+    /// The reason why the rest of the file was not loaded.
     pub failure: Option<String>,
 }
 
@@ -54,7 +54,7 @@ struct Loading<'a> {
     pending: &'a Pending,
     shard: Shard,
     missing: Missing,
-    /// The shard's allowance beyond the limit.
+    /// The memory that the shard may take above the limit.
     beyond: Beyond,
 }
 
@@ -81,10 +81,10 @@ impl Missing {
     }
 }
 
-/// The memory beyond the limit for keys that may neither be evicted nor left out.
+/// The memory above the limit for keys that may be neither evicted nor left out.
 #[derive(Clone, Copy, Debug)]
 struct Beyond {
-    /// Zero if all keys may be evicted.
+    /// Zero if the policy may evict all keys.
     bytes: u64,
     /// The amount by which the limit was raised for such keys.
     stretched_bytes: u64,
@@ -102,9 +102,9 @@ struct Block {
 }
 
 impl Engine {
-    /// Creates an engine from saved data, with its seed instead of that of the settings. Shards are loaded
-    /// when they are needed, or by [`Engine::load`]. If the keys were hashed with other functions, everything
-    /// is loaded before this returns.
+    /// Creates an engine from saved data, with the saved seed instead of the seed in the settings. Shards are
+    /// loaded when they are needed, or by [`Engine::load`]. If the keys were hashed with a different
+    /// function, all shards are loaded before this function returns.
     #[must_use]
     pub fn restored(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
         let engine = Self::new(&Settings { seed: saved.seed(), ..*settings });
@@ -143,11 +143,11 @@ impl Engine {
         engine
     }
 
-    /// Loads a shard if it isn't loaded yet. If another thread needs it meanwhile, that thread loads it too,
-    /// and this result is dropped.
+    /// Loads a shard if it isn't loaded yet. Another thread that needs the shard in the meantime loads it,
+    /// too, and the result of this call is dropped.
     pub fn load(&self, number: usize) {
-        // The shard is loaded without the lock, so that another thread that needs it doesn't wait for this
-        // one.
+        // The calling thread loads the shard without its lock, so that another thread that needs the shard
+        // doesn't wait.
         let Some((pending, empty, beyond)) = self.shard_as_is(number).loadable() else { return };
         let loaded = pending.load(empty, beyond);
         let mut shard = self.shard_as_is(number);
@@ -161,25 +161,26 @@ impl Engine {
 /// A saved key: its queue, its item, its large value, and its hash.
 type Saving<'a> = (Queue, Item<'a>, Option<Large>, Hash);
 
-/// Maximum memory beyond the limit for keys that may not be evicted: this fraction of the limit, and at least
-/// the minimum below.
+/// Maximum memory above the limit for keys that may not be evicted: the limit divided by this number, but at
+/// least [`BEYOND_BYTES_LEAST`].
 const BEYOND_SHARE: u64 = 8;
 const BEYOND_BYTES_LEAST: u64 = 1 << 20;
 /// Approximate size of the index per key.
 const INDEX_BYTES: u64 = 11;
 
-/// A shard that was loaded, or an empty one if that failed.
+/// A loaded shard, which is empty if loading failed.
 pub(crate) struct Loaded {
     shard: Shard,
     missing: Missing,
 }
 
 impl Shard {
-    /// Marks the shard to be loaded before the first lookup.
+    /// Sets the source from which the shard is loaded before its first lookup.
     fn wait_for(&mut self, pending: Pending) {
         for file_shard in pending.file_shards() {
             let entry = pending.saved.entry(file_shard);
-            // With more shards than before, the first of those that share an entry counts its keys.
+            // If there are more shards than in the file, several shards share an entry, and the first of them
+            // counts its keys.
             if pending.number < pending.saved.shards() {
                 self.counts.expect(&entry.keys, &entry.expiring);
             }
@@ -191,12 +192,13 @@ impl Shard {
         self.pending = Some(Box::new(pending));
     }
 
-    /// The pending source, and an empty shard to load it into. That shard has a separate budget: if two
-    /// threads load the same shard, they would otherwise use up the budget and evict each other's keys.
+    /// Returns the pending source, and an empty shard that it can be loaded into. The empty shard has a
+    /// separate budget: otherwise two threads that load the same shard would use up the budget and evict each
+    /// other's keys.
     fn loadable(&mut self) -> Option<(Pending, Self, Beyond)> {
         let pending = self.pending.as_deref().cloned()?;
         let loaded_bytes = self.budget.loaded_bytes();
-        // Lowering the limit doesn't lose keys that may not be evicted, whether or not they are loaded.
+        // A lower limit must not lose keys that may not be evicted, even if they aren't loaded yet.
         let limit_bytes = if self.policy.keeps_keys() {
             self.budget.bytes_max().max(pending.first_bytes_max)
         } else {
@@ -221,20 +223,20 @@ impl Shard {
     fn begin_with(&mut self, mut loaded: Loaded) {
         self.adapt(&mut loaded.shard);
         self.replace(loaded.shard);
-        // Keys that may not be evicted may exceed the limit, so the first write has to check.
+        // Keys that may not be evicted may exceed the limit, so the first write has to check the budget.
         self.is_short = true;
     }
 }
 
 impl Pending {
-    /// The shards of the file that may contain keys of this shard.
+    /// Returns the shards of the file that may contain keys of this shard.
     fn file_shards(&self) -> impl Iterator<Item = usize> + use<> {
         let mask = self.shards.min(self.saved.shards()) - 1;
         let number = self.number;
         (0..self.saved.shards()).filter(move |file_shard| file_shard & mask == number & mask)
     }
 
-    /// Loads the shard; returns an empty one if the file turns out to be damaged.
+    /// Loads the shard; returns an empty shard if the file is damaged.
     fn load(&self, mut empty: Shard, beyond: Beyond) -> Loaded {
         if self.saved.is_refused() {
             return Loaded { shard: empty, missing: Missing::default() };
@@ -257,8 +259,8 @@ impl Pending {
         loaded.missing.count(&self.saved, loaded.shard.counts.evicted);
     }
 
-    /// The limit for this shard and those loaded before it. If the file doesn't fit completely, each shard
-    /// leaves out some keys, instead of the last shards all of theirs.
+    /// Returns the limit for this shard and the shards loaded before it. If the file doesn't fit completely,
+    /// each shard leaves out some of its keys, so that the last shards don't have to leave out all of theirs.
     fn bytes_max(&self, limit_bytes: u64) -> u64 {
         if self.saved.bytes() <= limit_bytes {
             return limit_bytes;
@@ -267,9 +269,9 @@ impl Pending {
         (u128::from(limit_bytes) * u128::from(shards) / self.shards as u128) as u64
     }
 
-    /// The memory beyond the limit for keys that may not be evicted, in all shards together. In a different
-    /// order, the keys may take more memory: the unused ends of two segments per shard, which has at least 32
-    /// segments. Each key may also have been given an expiry, which is stored even above the limit.
+    /// Returns the memory above the limit, in all shards, for keys that may not be evicted. In a different
+    /// order, the keys may leave the ends of two segments per shard unused; a shard has at least 32 segments.
+    /// Keys may also have an expiry that was stored when memory was already full.
     fn bytes_beyond(&self, limit_bytes: u64) -> u64 {
         let expiring: u64 = (0..self.saved.shards()).flat_map(|shard| self.saved.entry(shard).expiring).sum();
         (limit_bytes / BEYOND_SHARE).max(BEYOND_BYTES_LEAST).saturating_add(expiring * EXPIRY_BYTES as u64)
@@ -280,15 +282,16 @@ impl Pending {
         self.share_of(|entry| entry.keys.iter().sum()) as usize
     }
 
-    /// Estimated memory, limited to the shard's share of the limit: compressed values take less memory than
-    /// in the file.
+    /// Returns the estimated memory, which is at most the shard's share of the limit, because compressed
+    /// values take less memory than in the file.
     fn bytes_expected(&self, budget: &Budget) -> u64 {
         let index_bytes = self.share_of(|entry| entry.keys.iter().sum()).saturating_mul(INDEX_BYTES);
         let bytes = self.share_of(|entry| entry.bytes).saturating_add(index_bytes);
         bytes.min(budget.bytes_max() / self.shards as u64)
     }
 
-    /// This shard's share of a sum over the shards of the file that may contain its keys.
+    /// Sums a value over the shards of the file that may contain keys of this shard, and returns this shard's
+    /// share.
     fn share_of(&self, what: impl Fn(&ShardEntry) -> u64) -> u64 {
         let all: u64 = self.file_shards().map(|file_shard| what(self.saved.entry(file_shard))).sum();
         let (written, shards) = (self.saved.shards() as u128, self.shards as u128);
@@ -309,7 +312,8 @@ impl Loading<'_> {
             let mut parts = saved.parts(file_shard);
             while let Some(opened) = parts.next()? {
                 let block = self.read_block(opened, &mut parts)?;
-                // A nearly empty segment would take as much memory as a full one.
+                // A nearly empty segment takes as much memory as a full one, so items of small parts are
+                // added one by one.
                 if self.pending.is_as_before() && block.items_bytes >= SEGMENT_BYTES / 2 {
                     self.adopt(block)?;
                 } else {
@@ -435,8 +439,8 @@ impl Beyond {
         Self { bytes, stretched_bytes: 0, policy }
     }
 
-    /// Adds an item to a shard. An evictable item is left out if there is no room for it; any other item,
-    /// only if it would exceed the allowance.
+    /// Adds an item to a shard. An evictable item is left out if there is no room for it. An item that may
+    /// not be evicted is left out only if it would exceed the memory allowed above the limit.
     fn add(
         &mut self,
         shard: &mut Shard,
@@ -460,7 +464,8 @@ impl Beyond {
                 && shard.make_room_for(SEGMENT_BYTES, now_ms).is_ok()
     }
 
-    /// Raises the limit so that `bytes` and two segments fit. Returns whether the allowance permitted it.
+    /// Raises the limit so that `bytes` and two segments fit. Returns whether the memory allowed above the
+    /// limit was enough.
     fn stretch(&mut self, budget: &Budget, bytes: usize) -> bool {
         let needed = budget.used_bytes().saturating_add((bytes + 2 * SEGMENT_BYTES) as u64);
         let more = needed.saturating_sub(budget.bytes_max());
@@ -473,7 +478,8 @@ impl Beyond {
         may_be
     }
 
-    /// Returns whether usage exceeds even the allowance for keys that may not be evicted.
+    /// Returns whether usage exceeds even the memory allowed above the limit for keys that may not be
+    /// evicted.
     fn is_exceeded(&self, budget: &Budget) -> bool {
         self.policy.keeps_keys() && budget.used_bytes() > budget.bytes_max().saturating_add(self.bytes)
     }
@@ -495,7 +501,7 @@ impl Block {
     }
 }
 
-/// The hash of an item's key; `None` for a large item without its key.
+/// Returns the hash of an item's key; `None` for a large item without its key.
 fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash> {
     let key = match (large, item.body()) {
         (Some(large), _) => &*large.key,
@@ -505,7 +511,7 @@ fn hash_of(shard: &Shard, item: Item<'_>, large: Option<&Large>) -> Option<Hash>
     Some(shard.hasher.hash(item.header.database(), key))
 }
 
-/// Counts the items and the large items among them. Fails unless they follow each other without gaps.
+/// Counts the items and the large items among them. Fails if there are gaps between the items.
 fn count_items(bytes: &[u8]) -> Result<(usize, usize), &'static str> {
     let (mut rest, mut items, mut large) = (bytes, 0, 0);
     while !rest.is_empty() {

@@ -1,8 +1,8 @@
 //! Saved data sets: written when a server stops, and read when it starts. `docs/internals/save-file.md`
 //! specifies the format.
 //!
-//! Data is never trusted when it is read. All data has a checksum, and is validated in addition: a crafted
-//! file causes an error, never a panic, and never a value that was not stored.
+//! The engine doesn't trust the data that it reads. All data has a checksum, and is validated as well: a
+//! crafted file causes an error, but never a panic or a value that was not stored.
 
 mod export;
 mod format;
@@ -27,7 +27,7 @@ pub trait Source: Send + Sync {
     /// Number of bytes.
     fn bytes(&self) -> u64;
 
-    /// Fills the buffer from this offset on.
+    /// Fills the buffer with the bytes from this offset on.
     ///
     /// # Errors
     /// If the bytes can't be read.

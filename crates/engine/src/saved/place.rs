@@ -10,8 +10,8 @@ use crate::shard::{OutOfMemory, Shard, holds};
 use crate::slot::{Place, Slot};
 
 impl Shard {
-    /// Adds a filled segment, already counted in the budget, to the end of a queue. None of its items is
-    /// alive yet.
+    /// Adds a filled segment, already counted in the budget, to the end of a queue. The segment's items count
+    /// as dead until they are indexed.
     pub(super) fn adopt(
         &mut self,
         segment: Segment,
@@ -52,7 +52,7 @@ impl Shard {
         if self.policy.is_lfu() { frequency.max(LFU_START) } else { frequency.min(FREQUENCY_MAX) }
     }
 
-    /// Points the key's slot to the item at this place, which is alive from now on.
+    /// Points the key's slot to the item at this place, and counts the item as alive.
     pub(super) fn index_loaded(&mut self, hash: Hash, place: Place) {
         let read = Header::read(self.segments.at(place));
         let counted = read.with_frequency(self.frequency_within(read.frequency()));
@@ -71,7 +71,7 @@ impl Shard {
         self.point(hash, old, Slot::new(place));
     }
 
-    /// Adds an item of another shard as a new one, unless it has expired.
+    /// Adds an item of a saved shard as a new item, unless it has expired.
     pub(super) fn add_saved(
         &mut self,
         queue: Queue,

@@ -1,4 +1,4 @@
-//! Reading saved data as parts with valid checksums.
+//! Reads saved data as parts with valid checksums.
 
 use std::fmt;
 
@@ -51,8 +51,8 @@ pub(super) struct Opened {
 }
 
 impl Saved {
-    /// Returns whether a file with this beginning can't be a file of saved data, and so belongs to another
-    /// program. The beginning may be of any length.
+    /// Returns whether a file that begins with these bytes can't contain saved data, so that it belongs to
+    /// another program. `beginning` may have any length.
     pub fn is_foreign(beginning: &[u8]) -> bool {
         beginning.iter().zip(&MAGIC).any(|(is, ours)| is != ours)
     }
@@ -85,7 +85,7 @@ impl Saved {
     /// Reads a whole shard and verifies its checksums.
     ///
     /// # Errors
-    /// If the source can't be read, or has been altered.
+    /// If the source can't be read, or its contents have changed.
     pub fn verify(&self, shard: usize) -> Result<(), SavedError> {
         let mut buffer = Vec::new();
         let mut parts = self.parts(shard);
@@ -159,7 +159,7 @@ impl Saved {
         &self.shards[shard]
     }
 
-    /// Refuses the rest of the data from now on.
+    /// Marks the data as damaged, so that the rest of it isn't loaded.
     pub(super) fn refuse(&self, why: &SavedError) {
         self.failure.lock().get_or_insert_with(|| super::text(why));
     }
@@ -244,7 +244,7 @@ fn read_trailer(source: &impl Source, header: &Header) -> Result<Trailer, SavedE
     Trailer::decode(&bytes, header.id).ok_or(SavedError::Incomplete)
 }
 
-/// Reads the table, which must fill exactly the space between the last part and the trailer.
+/// Reads the table, which must begin after the last part and end at the trailer.
 fn read_table(
     source: &impl Source,
     header: &Header,

@@ -37,7 +37,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     *bytes[at..].first_chunk().expect("it is long enough")
 }
 
-/// Recomputes the checksums of all parts that can be found, of the table, and of the header and trailer.
+/// Recomputes all checksums: those of the parts that can be found, of the table, the header and the trailer.
 fn mend(bytes: &mut [u8]) {
     let Ok(header) = Header::decode(&array(bytes, 0)) else { return };
     let table_at = bytes.len() - TRAILER_BYTES - header.shards as usize * SHARD_BYTES;
@@ -57,7 +57,7 @@ fn mend(bytes: &mut [u8]) {
     bytes[trailer_at..].copy_from_slice(&trailer);
 }
 
-/// Uses the data in every possible way.
+/// Opens, verifies and loads the data in every supported way.
 fn exercise(bytes: Vec<u8>, bytes_max: u64) {
     let Ok(saved) = Saved::open(bytes) else { return };
     let saved = Arc::new(saved);
@@ -99,8 +99,8 @@ fn a_table_that_promises_too_much_is_refused() {
     assert!(error.to_string().ends_with("more keys than bytes"), "{error}");
 }
 
-/// Changes the header to that of a file whose keys were hashed with another function. The older format
-/// doesn't record the function.
+/// Changes the header to the header of a file whose keys were hashed with another function. A header of the
+/// older format doesn't contain the function.
 fn of_other_hashing(mut bytes: Vec<u8>, format: u32, hashing: u32) -> Vec<u8> {
     bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[40..44].copy_from_slice(&hashing.to_le_bytes());
@@ -156,7 +156,7 @@ fn an_item_looks_as_format_3_says() {
     };
     let mut bytes = vec![0; content.item_bytes()];
     content.write(&mut bytes);
-    // Key length, seconds, database, expiry bit, frequency, value length.
+    // The fields of the header: key length, seconds, database, expiry bit, frequency, value length.
     let header: u64 = 3 | 0x2A_BBCC << 14 | 3 << 36 | 1 << 40 | 7 << 42 | 5 << 50;
     let expected = [&header.to_le_bytes()[..], &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33], b"keyvalue"];
     assert_eq!(bytes, expected.concat(), "another layout of items is another FORMAT");
@@ -173,7 +173,7 @@ proptest! {
         let mut bytes = sample();
         let parts_at = HEADER_BYTES..bytes.len() - TRAILER_BYTES;
         for (at, value) in changes {
-            // Half of the changes are near the beginnings of parts, where the lengths are.
+            // Half of the changes are near the beginnings of parts, which contain the lengths.
             let at = if at % 2 == 0 { at / 2 % 400 } else { at / 2 };
             bytes[parts_at.start + at % parts_at.len()] = value;
         }
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// A client that has waited for the start may lower the limit.
+/// A client may lower the limit before all shards are loaded.
 #[test]
 fn a_limit_that_is_lowered_during_the_load_costs_no_key_that_stays() {
     const KEYS: u64 = 40_000;

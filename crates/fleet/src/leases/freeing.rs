@@ -1,6 +1,6 @@
-//! Returning leases, with a final note on the fetch.
+//! Returns leases, with a final note about the fetch.
 //!
-//! Other instances wait for that note, so a return without an answer is retried until the lease has expired.
+//! Other instances wait for this note, so if the tier doesn't answer, the return is retried until the lease has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) struct Unneeded {
     pub(super) lease: Lease,
     /// Record that was read under the lease.
     pub(super) remote: RemoteState,
-    /// Time for which that record is useful, as far as this instance knows.
+    /// Time for which `remote` is useful, as far as this instance knows.
     pub(super) useful: Duration,
     pub(super) word: ReleaseNote,
 }
@@ -34,8 +34,8 @@ pub(super) struct Unneeded {
 enum Freed {
     /// The lease is free.
     Yes,
-    /// The record could not be overwritten, so the lease stays until it expires. Or the lease is lost, unless an unanswered attempt freed
-    /// it.
+    /// The record could not be overwritten, so the lease lasts until it expires. This is also the result if the lease was lost after an
+    /// attempt without an answer, which may have freed it.
     No,
     /// The lease had expired, or another instance has taken it.
     Lost,
@@ -45,11 +45,12 @@ enum Freed {
 pub(super) const UNNEEDED_MAX: usize = 1000;
 /// Maximum number of concurrent returns: twice the number of connections for them, so that renewals of other leases don't wait long.
 pub(super) const AT_ONCE_MAX: usize = 8;
-/// Pause between attempts. A lost connection is either restored soon or gone for long.
+/// Pause between attempts. A lost connection is usually restored either soon or after a long time.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Delay from which a return counts as late, because waiting instances notice it.
+/// Minimum delay of a return that counts as late, because waiting instances notice it.
 const LATE: Duration = Duration::from_millis(100);
-/// Lifetime of a note without a record. Waiting instances see it immediately, and requests within this time need not query the tier.
+/// Lifetime of a note without a record. Waiting instances get the note immediately, and requests within this time don't have to query the
+/// tier.
 const NOTE_TIME: Duration = Duration::from_secs(5);
 /// Lifetime of a record if this instance doesn't know how long it is useful.
 const UNKNOWN_TIME: Duration = Duration::from_secs(60);
@@ -66,7 +67,8 @@ impl Leases {
         }));
     }
 
-    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, which can't have been renewed after the start.
+    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, because a lease being returned isn't renewed, and so
+    /// has expired by then.
     async fn free(&self, unneeded: Unneeded) {
         let began = Instant::now();
         let freed = timeout(self.limits.time, self.freed(unneeded)).await;
@@ -93,7 +95,7 @@ impl Leases {
                 }
                 Err(_) => {
                     lost = Freed::No;
-                    // The record isn't kept in memory while a lease waits for a retry.
+                    // The record is dropped, so that it uses no memory while the return waits for a retry.
                     unneeded.remote = RemoteState::Unread;
                     sleep(PAUSE).await;
                 }
@@ -101,7 +103,8 @@ impl Leases {
         }
     }
 
-    /// Returns the write that frees the lease. If the record was not read, the write expects none, and the answer then includes the record.
+    /// Returns the write that frees the lease. If the record was not read, the write expects that there is none. If there is one, the
+    /// answer includes it.
     fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
         let key = names::key_of(&unneeded.lease.key)?;
         let remote = match &unneeded.remote {
@@ -123,7 +126,7 @@ impl Leases {
     }
 }
 
-/// Returns the time for which an unchanged record is useful.
+/// Returns the time for which a record that is written back unchanged is useful.
 pub(super) fn useful_for(known: Option<&CacheEntry>) -> Duration {
     let Some(end_ms) = known.and_then(CacheEntry::expires_at_ms) else { return UNKNOWN_TIME };
     let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);

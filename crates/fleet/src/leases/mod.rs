@@ -1,8 +1,8 @@
 //! Leases: the right to fetch on behalf of all instances that share the tier, one per key.
 //!
-//! The holder renews its lease while it fetches, and frees it with the record that it writes: a response, a note that others will get no
-//! response from it, or a note that it gave up. Other instances wait for that record and never read the lease, which changes with each
-//! renewal. A dropped lease is freed however the fetch ended, so that no instance waits in vain.
+//! The holder renews its lease while it fetches, and frees it by writing a record: a response, a note that other instances can't use the
+//! response, or a note that it gave up. Other instances wait for this record, and never read the lease, which changes with each renewal.
+//! Dropping a lease frees it, however the fetch ended, so that no instance waits in vain.
 
 mod freeing;
 
@@ -40,7 +40,7 @@ pub(super) struct Leases {
     pub(super) late_writes: Arc<LateWriteGuard>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
-    /// Limits the leases that are being returned: in total, and concurrently.
+    /// `returns` limits the number of leases that are being returned, and `returns_at_once` the number of concurrent requests for this.
     returns: Arc<Semaphore>,
     returns_at_once: Semaphore,
     /// Name of this instance in notes, for operators who inspect the tier.
@@ -65,9 +65,9 @@ pub struct HeldLease {
     pub(super) lease: Lease,
     /// Record known under the key.
     known: Option<Arc<CacheEntry>>,
-    /// Record that was read under the lease, and most probably the one that a write will find.
+    /// Record that was read under the lease. A write most probably finds it unchanged.
     beneath: Mutex<RemoteState>,
-    /// Note for other instances if nothing is written.
+    /// Note for other instances if the fetch writes no record.
     last_word: Mutex<ReleaseNote>,
     right: Arc<Mutex<Right>>,
     renewing: AbortHandle,
@@ -78,17 +78,18 @@ pub struct HeldLease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Held,
-    /// This instance freed it, with or without a record: later records are written without a lease.
+    /// This instance has freed the lease, with or without a record. Later records are written without a lease.
     Freed,
-    /// Another instance has taken it, or it has expired: a record that was fetched under it is not written.
+    /// Another instance has taken the lease, or it has expired. A record that was fetched under it isn't written.
     Lost,
 }
 
 /// Length of a note's first word, which distinguishes variants.
 pub(super) const VARIANT_DIGITS: usize = 16;
-/// Second word of a note, where older versions have the id of a forward.
+/// Second word of a note, which older versions read as the id of a forward.
 pub(super) const NO_FORWARD: &str = "0000000000000000";
-/// Maximum size of a record that is kept with a lease. A larger one is read again, so that it uses no memory during the fetch.
+/// Maximum size of a record that is kept with a lease. A larger record isn't kept, so that it uses no memory during the fetch, and is
+/// read again later.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
 
 impl Leases {
@@ -103,8 +104,8 @@ impl Leases {
         Self { backing, late_writes, counts, limits, returns, returns_at_once, holder: holder.into() }
     }
 
-    /// Returns the note that a lease carries for other instances: a hash of the variant in 16 digits, which reveals nothing else; a word
-    /// for older versions; the `traceparent` of the forward, if it is recorded; and the name of the holder.
+    /// Returns the note for other instances in a lease. The note has four words: a hash of the variant in 16 digits, a word for older
+    /// versions, the `traceparent` of the forward if it is recorded, and the name of the holder.
     pub(super) fn note(&self, wanted: &WantedLease<'_>) -> String {
         let variant = XxHash3_64::oneshot(wanted.variant);
         let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
@@ -117,7 +118,7 @@ impl Leases {
             sleep(self.limits.time / 3).await;
             match self.backing.renew_lease(&lease, self.limits.time).await {
                 Ok(RenewOutcome::Lost) => {
-                    // This instance may have just freed the lease, and be about to note that.
+                    // This instance may have just freed the lease without having recorded that yet.
                     sleep(self.limits.time / 3).await;
                     let mut right = right.lock();
                     if *right == Right::Held {
@@ -126,7 +127,8 @@ impl Leases {
                     }
                     return;
                 }
-                // A lease that can't be renewed expires, so that no instance waits for a holder that can't reach the tier.
+                // After an error, the next renewal may succeed. If none does, the lease expires, so that no instance waits for a holder
+                // that can't reach the tier.
                 Ok(RenewOutcome::Renewed) | Err(_) => {}
             }
         }
@@ -173,12 +175,12 @@ impl HeldLease {
         self.renewing.abort();
     }
 
-    /// Sets the note with which the lease is freed: other instances get no response from this fetch.
+    /// Sets the note with which the lease is freed. This note tells other instances that they can't use the response of this fetch.
     pub fn note(&self, note: Uncacheable) {
         *self.last_word.lock() = ReleaseNote::NotShared(note);
     }
 
-    /// Marks the lease as not needed, because the record under the key is good enough and nothing is fetched.
+    /// Marks the lease as unused, because the record under the key suffices and nothing is fetched.
     pub fn give_back_unused(&self) {
         *self.last_word.lock() = ReleaseNote::Unchanged;
     }

@@ -1,4 +1,4 @@
-//! Segments on their way to a tier and back, however the tier behaves meanwhile.
+//! Tests writing segments to a tier and loading them, even if the tier fails in between.
 
 use cache::entry::segmented::sample::{COMPLETE_BYTES, content, empty, memory, read};
 use store::SegmentGroup;
@@ -74,7 +74,8 @@ async fn fragments_are_given_and_loaded_too() {
     assert!(segments.complete(&body, &[ALL], Placement::Heap).await.is_none(), "the rest is a hole");
 }
 
-/// Cells 0 to 7 of a body: in the tier at first, in memory, and in the tier afterwards.
+/// Each case has the cells 0 to 7 of a body: those in the tier before the write, those in memory, and those
+/// in the tier after the write.
 #[tokio::test]
 async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
     let half = HOUR / 2;
@@ -106,7 +107,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
         let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
         let runs: Vec<_> = layout.runs.iter().map(|run| (run.first, run.count)).collect();
         assert_eq!(runs, after, "{before}");
-        // The lifetime of all acknowledged cells counts from then.
+        // The lifetime of all acknowledged cells begins with the write.
         tokio::time::advance(half + Duration::from_secs(60)).await;
         let indexes: Vec<u32> = (0..8).collect();
         let loaded = segments.load_indexes(layout.fill, &indexes, 8, Placement::Heap).await.unwrap();
@@ -132,7 +133,7 @@ async fn a_small_body_is_one_segment() {
     assert!(loaded[1].is_none());
 }
 
-/// Clients that read the same body at the same time.
+/// Clients that read the same body at the same time cause a single load.
 #[tokio::test]
 async fn many_who_lack_the_same_ask_once() {
     let (server, memory) = (server(), memory());
@@ -158,7 +159,7 @@ async fn many_who_lack_the_same_ask_once() {
     assert_eq!(double.operations() - before, 1);
 }
 
-/// No load waits longer than the tier's deadline, and a failure is only a hole.
+/// No load waits longer than the tier's deadline, and a failed load only leaves a hole.
 #[tokio::test(start_paused = true)]
 async fn a_tier_in_trouble_has_nothing_in_time() {
     let latency = Duration::from_millis(40);
@@ -203,7 +204,8 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
     newer[3] = 200;
     let mut damaged = encoded(0);
     damaged[30] ^= 1;
-    // For each case: the bytes under the id, and whether they are loaded, stay in the tier, count as corrupt, and count as forged.
+    // Each case has the bytes under the id, and four results: whether the bytes are loaded, whether they stay
+    // in the tier, and how many count as corrupt and as forged.
     for (what, bytes, expected) in [
         ("right", encoded(0), (true, true, 0, 0)),
         ("garbage", b"nothing that is ours, of any kind".to_vec(), (false, false, 1, 0)),

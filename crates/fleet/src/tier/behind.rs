@@ -1,4 +1,4 @@
-//! Write-behind: segments first, then the record that names them.
+//! Write-behind: first writes the segments, then the record that refers to them.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -43,21 +43,21 @@ enum End {
     Refused,
     /// A purge must reach the log first.
     Early,
-    /// The tier was not contacted, and must not be contacted within this time.
+    /// The tier was not contacted. Don't contact it again before this time has passed.
     NotAsked(Duration),
 }
 
 /// Number of attempts to write a record before the tier's record is removed instead.
 const ATTEMPTS_TO_PUT: u32 = 5;
-/// Number of attempts within one operation on a record that other instances change concurrently.
+/// Number of attempts within one operation if other instances change the record concurrently.
 const ATTEMPTS_AT_ONCE: usize = 3;
 /// Lifetime of a record that doesn't expire by itself.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
-/// Time by which segments outlive the record that names them.
+/// Time by which segments outlive the record that refers to them.
 const MARGIN: Duration = Duration::from_secs(10);
 
 impl Tier {
-    /// Runs one writer, forever. Several run concurrently, so that one slow write delays few others.
+    /// Runs one writer, and never returns. Several writers run concurrently, so that a slow write delays few others.
     pub async fn write_behind(&self) {
         loop {
             self.backoff.ended().await;
@@ -73,7 +73,7 @@ impl Tier {
         }
     }
 
-    /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, without blocking a writer.
+    /// Makes one attempt at the pending change to a key. After a failure, the key goes back to the queue and doesn't block a writer.
     async fn settle(&self, key: Box<[u8]>) {
         let Some(Numbered { pending, number }) = self.write_behind.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
@@ -101,7 +101,7 @@ impl Tier {
                 self.write_behind.queue.push(key);
             }
             End::Refused => {
-                // If an empty record took its place, each instance would drop its copy and contact the origin for every use.
+                // An empty record in its place would make each instance drop its copy and contact the origin for every use.
                 self.counts.add(Event::GivenUp);
                 self.write_behind.give_up(&key, number);
                 if let Pending::Put { entry, .. } = &pending {
@@ -119,8 +119,8 @@ impl Tier {
             }
             End::Early => {
                 self.write_behind.queue.pause(key, Pause::Early, Instant::now());
-                // Nothing above waits. With enough early keys, the first is due again before the last has had its turn, and the task that
-                // reads the log would never run.
+                // No other step of this loop yields. With many early keys, the first key is due again before the last one was tried, so
+                // that the task that reads the log would never run.
                 yield_now().await;
             }
             End::NotAsked(retry) => {
@@ -144,9 +144,9 @@ impl Tier {
         }
     }
 
-    /// Gives up a write. Other instances may have copies of the record that it was to replace. If they found no record, they would keep
-    /// those copies, because no change was reported to them. So, as after a put with an unknown outcome, an empty record is written in its
-    /// place.
+    /// Gives up a write. Other instances may have copies of the record that the write should have replaced. No change was reported to
+    /// them, so if they found no record in the tier, they would keep their copies. Therefore an empty record is written, as after a put
+    /// with an unknown outcome.
     fn give_up(&self, key: &[u8], number: u64) {
         self.counts.add(Event::GivenUp);
         self.late_writes.begin();
@@ -164,7 +164,7 @@ impl Tier {
         end.unwrap_or_else(|unavailable| match unavailable {
             Unavailable::Tier(BackingError::Open { retry }) => End::NotAsked(retry),
             Unavailable::Tier(_) | Unavailable::NoRoom(_) => End::Failed,
-            // A record without its body would replace complete copies at other instances.
+            // Without its body, the record would replace complete copies at other instances.
             Unavailable::Refused => End::Refused,
         })
     }
@@ -222,7 +222,7 @@ impl Tier {
                 PutOutcome::Stored(version) => return Ok(End::Stored(version)),
                 PutOutcome::Conflict(other) => there = other,
                 PutOutcome::NotStored(_) => return Ok(End::Refused),
-                // Another instance may have fetched a newer record. If this write included another change, it is unknown which of the
+                // Another instance may have fetched a newer record. If this write also includes another change, it is unknown which of the
                 // tier's responses are still valid.
                 PutOutcome::LeaseLost if claim.is_some_and(|claim| claim.covers == Covers::All) => {
                     return Ok(End::Overtaken);
@@ -242,7 +242,8 @@ impl Tier {
         }
     }
 
-    /// Writes the parts outside the record, before the record that refers to them. Returns `false` if a segment was not stored.
+    /// Writes the parts that are stored outside the record, before the record that refers to them. Returns false if a segment was not
+    /// stored.
     async fn put_beside(&self, encoded: &Encoded, ttl: Duration) -> Result<bool, Unavailable> {
         for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
             if !self.segments.store_small(id.fill, *cell_bytes, data, ttl).await? {
@@ -259,7 +260,7 @@ impl Tier {
         Ok(true)
     }
 
-    /// Writes the segments of all bodies of a record. Returns the layouts of the segments that the tier then has.
+    /// Writes the segments of all bodies of a record. Returns the layout of the segments that the tier then has, for each body.
     async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
         let mut given = Vec::new();
         for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {
@@ -314,7 +315,8 @@ impl Theirs {
     }
 }
 
-/// Returns whether a newer version of Larder wrote the record for itself. Such a record isn't overwritten.
+/// Returns whether a newer version of Larder wrote the record in a format that only newer versions can read. A record in a newer format
+/// isn't overwritten.
 fn is_of_newer(there: &Loaded, key: &[u8]) -> bool {
     portable::decode(&there.bytes, key).is_err_and(|error| error.meaning() == Meaning::Leave)
 }
@@ -327,7 +329,7 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
     Some(Duration::from_millis(left_ms))
 }
 
-/// End of the writers' back-off while the tier's circuit breaker is open, if they are backing off.
+/// Back-off of the writers while the tier's circuit breaker is open.
 #[derive(Default)]
 pub(crate) struct Backoff {
     until: Mutex<Option<Instant>>,

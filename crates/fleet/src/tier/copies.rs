@@ -1,8 +1,8 @@
 //! Coherence between the tier and copies in memory.
 //!
-//! A look-up that keeps a record in memory makes the tier follow its key, and notes in the copy which version was read. A later report of a
-//! change makes the copy suspect: its next use reads the record again, once for all requests that need it. A change that is reported during
-//! the look-up is detected by the look-up's number (`write_behind.rs`), and the answer is discarded.
+//! A look-up that keeps a record in memory makes the tier follow its key, and stores the version of the record in the copy. If the tier
+//! later reports a change, the copy becomes suspect: its next use reads the record again, once for all requests that need it. If the tier
+//! reports a change during the look-up, the number of the look-up reveals that (`write_behind.rs`), and the answer is discarded.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use crate::names;
 use crate::tier::{Coherence, Tier};
 use crate::write_behind::{KeyWatch, KnownRecord};
 
-/// State at the time when a look-up was sent: its answer may be older than changes reported after that.
+/// State at the time when a look-up is sent. The answer may be older than changes that are reported after this time.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     flush: Flush,
@@ -25,7 +25,7 @@ pub(super) struct Moment {
 
 /// State of a key before the tier is queried.
 pub(super) enum Held {
-    /// The record, or its absence, is certain.
+    /// The record, or `None` if the tier has none, is known for certain.
     Sure(Option<Arc<CacheEntry>>),
     /// The copy may be outdated.
     Suspect(Arc<CacheEntry>),
@@ -51,14 +51,15 @@ impl Tier {
         }
     }
 
-    /// Returns the standing of records that were read over a connection. If the tier's log can't be read, none is verified.
+    /// Returns the status of copies whose records were read over a connection. While this instance can't read the purge log, they count as
+    /// unverified.
     fn standing(&self, source: Source) -> CopyStatus {
         if self.log.is_followed() { self.backing.standing(source) } else { CopyStatus::Unverified }
     }
 
-    /// Returns whether a copy must be validated before use, because even the tier's answer could not verify it. This includes records of
-    /// this instance while the tier is unreachable, and until purges from that time have been read: other instances may have changed the
-    /// same records.
+    /// Returns whether a copy has to be validated at the origin before use, because the tier can't verify it. A record that this instance
+    /// wrote is included while the tier is unreachable, and until this instance has read the purges from that time, because other
+    /// instances may have changed the same record.
     pub fn needs_verification(&self, entry: &CacheEntry) -> bool {
         let standing = |source| self.standing(source);
         let source = self.backing.source();
@@ -68,7 +69,7 @@ impl Tier {
                 || entry.copy.reliance(self.flush(), standing) != Reliance::Trusted)
     }
 
-    /// Registers `watcher` for messages that the tier sends unsolicited.
+    /// Registers `watcher` for messages that the tier sends without a request.
     pub fn watch(&self, watcher: Weak<dyn Watcher>) {
         self.backing.watch(watcher);
     }
@@ -93,7 +94,7 @@ impl Tier {
         Flush::of_count(self.flushes.load(Ordering::Acquire))
     }
 
-    /// Returns the current moment. Must be called before a look-up is sent.
+    /// Returns the current moment. Call this function before sending a look-up.
     pub(super) fn moment(&self) -> Moment {
         Moment { flush: self.flush(), source: self.backing.source() }
     }
@@ -111,12 +112,12 @@ impl Tier {
         }
     }
 
-    /// Marks a copy that is older than the tier's record, so that its next use reads that record.
+    /// Marks a copy as older than the tier's record, so that its next use reads that record.
     pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
         entry.copy.overtaken(self.moment().source, self.flush());
     }
 
-    /// Makes the tier follow a record that was written here, so that it reports changes by other instances.
+    /// Makes the tier follow a record that this instance has written, so that it reports changes by other instances.
     pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
         let Some(name) = names::of_record(key) else { return };
         for _ in 0..ATTEMPTS {
@@ -127,7 +128,7 @@ impl Tier {
                 Ok(None) => moment.leave_alone(&asking, entry),
                 Ok(Some(_)) | Err(_) => break,
             };
-            // If a newer write is pending, that record will be followed instead.
+            // If a newer write is pending, its record will be followed instead.
             if is_current || self.write_behind.pending(key).is_some() {
                 return;
             }
@@ -138,7 +139,7 @@ impl Tier {
 }
 
 impl Moment {
-    /// Marks a copy with the version that was read. Returns whether nothing has changed since the look-up was sent.
+    /// Marks a copy with the version that was read. Returns false if the record has changed since the look-up was sent.
     pub(super) fn follow(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>, read: &Loaded) -> bool {
         asking.found(copy, |mark| {
             mark.follow(read.source, self.flush, read.version);
@@ -148,7 +149,7 @@ impl Moment {
         })
     }
 
-    /// Marks a copy whose key has no record in the tier. Returns whether nothing has changed since the look-up was sent.
+    /// Marks a copy whose key has no record in the tier. Returns false if the record has changed since the look-up was sent.
     pub(super) fn leave_alone(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>) -> bool {
         asking.found(copy, |mark| mark.leave_alone(self.source, self.flush))
     }

@@ -21,7 +21,7 @@ use crate::tier::copies::{Held, Moment};
 use crate::tier::{MemoryUse, Tier};
 use crate::write_behind::KeyWatch;
 
-/// Rules by which a loaded record is judged.
+/// The caller's rules for using a loaded record.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     pub rules: StorageRules<'a>,
@@ -39,10 +39,10 @@ impl Tier {
         self.loads.get(key.into(), self.ask(key, asker)).await
     }
 
-    /// Looks up a key without joining a look-up in progress, which may return an earlier record.
+    /// Looks up a key with a new query. A look-up in progress isn't joined, because it may return an earlier record.
     pub async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         let known = self.memory.get(key).or_else(|| self.pending(key));
-        // Another instance may have written just now, and its report may not have arrived yet.
+        // Another instance may have just changed the record, and the tier's report of that may still be on its way.
         known.iter().filter(|copy| copy.copy.version().is_some()).for_each(|copy| copy.copy.suspect());
         self.ask(key, asker).await
     }
@@ -58,12 +58,12 @@ impl Tier {
         }
     }
 
-    /// Returns the lead of the tier's clock over this process's clock.
+    /// Returns by how much the tier's clock is ahead of this process's clock.
     pub(crate) fn tier_clock_ahead_ms(&self) -> i64 {
         self.backing.clock_ahead_ms().unwrap_or(0)
     }
 
-    /// Returns the correction of a response's time of arrival, from which its age is computed.
+    /// Returns the correction, in milliseconds, of the arrival time from which the age of a response is computed.
     pub fn clock_ahead_ms(&self) -> i64 {
         clock::corrected_by_ms(self.tier_clock_ahead_ms())
     }
@@ -86,8 +86,8 @@ impl Tier {
         Answer { said: Said::Changing, ..Answer::UNASKED }
     }
 
-    /// Notes in memory what was read from the tier; `None` if the answer is outdated. An answer without an entry gets the held copy as its
-    /// entry, unless this instance can't use the tier's record.
+    /// Puts the record of an answer into memory, and returns the answer, or `None` if it is outdated. An answer without an entry gets the
+    /// copy in memory as its entry, unless this instance can't use the tier's record.
     fn answer(
         &self,
         (asking, moment): (&KeyWatch<'_>, Moment),
@@ -116,7 +116,7 @@ impl Tier {
             is_current = found();
             match self.memory_use {
                 MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),
-                // A note in memory must not hide the record.
+                // In this mode the record isn't kept, but a note in memory would hide it, so the note is removed.
                 MemoryUse::Forgotten if is_current => Change::Remove,
                 MemoryUse::Kept | MemoryUse::Forgotten => Change::Keep,
             }
@@ -124,7 +124,8 @@ impl Tier {
         is_current
     }
 
-    /// Removes the copy in memory: it is outdated, and this instance can't use the tier's record. Returns whether that is still current.
+    /// Removes the copy in memory, because it is outdated and this instance can't use the tier's record. Returns whether the answer is
+    /// still current.
     fn drop_copy(&self, asking: &KeyWatch<'_>) -> bool {
         let mut is_current = false;
         self.memory.update(asking.key(), |_| {
@@ -134,14 +135,14 @@ impl Tier {
         is_current
     }
 
-    /// Reads a key from the tier. The answer has an entry only if it differs from the held one.
+    /// Reads a key from the tier. The answer has an entry only if it differs from the copy in memory.
     async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Answer {
         let answer = |said, remote, entry| Answer { said, remote, entry };
         let Some(name) = names::of_record(key) else {
             return answer(Said::Nothing, RemoteState::Nothing, None);
         };
         if !self.log.is_read() {
-            // Until the log is read, purges of the tier's records are unknown.
+            // Until this instance has read the log, it doesn't know which of the tier's records have been purged.
             self.counts.add(Event::LoadFailed);
             return answer(Said::Failed, RemoteState::Unread, None);
         }
@@ -187,7 +188,7 @@ impl Tier {
         decoded.entry(&bodies, reader)
     }
 
-    /// Counts an unusable record. Removes a corrupt one, unless a change to its key is pending.
+    /// Counts an unusable record. Removes a corrupt record, unless a change to its key is pending.
     fn unusable(&self, error: &FormatError, key: &[u8]) {
         tracing::debug!(%error, "a record of the tier can't be used");
         match error.meaning() {
@@ -209,7 +210,7 @@ impl Tier {
         Ok(loaded.into_iter().next().flatten())
     }
 
-    /// Loads those of the responses stored apart from the record that the tier has.
+    /// Loads the responses that are stored apart from the record, as far as the tier has them.
     async fn apart(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let ids: Vec<FillId> = decoded.apart().collect();
         if ids.is_empty() {
@@ -221,7 +222,7 @@ impl Tier {
         ids.into_iter().zip(loaded).filter_map(|(id, found)| Some((id, found?.bytes))).collect()
     }
 
-    /// Loads those of the small bodies, which are inside the record in memory, that the tier has.
+    /// Loads the small bodies, as far as the tier has them. In memory they are part of the record.
     async fn bodies(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let mut bodies = Vec::new();
         for small in decoded.small_bodies() {
@@ -239,7 +240,7 @@ impl Tier {
     }
 }
 
-/// Returns whether a record has a response, or can't be read.
+/// Returns whether a record contains a response. Returns true if the record can't be decoded.
 fn has_responses(record: &Loaded, key: &[u8]) -> bool {
     portable::decode(&record.bytes, key).map_or(true, |decoded| decoded.has_responses())
 }

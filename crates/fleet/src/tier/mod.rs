@@ -1,8 +1,8 @@
-//! Tier behind memory, which several processes may share: it is queried when memory misses, and stored responses are written to it after
-//! the exchange.
+//! Tier behind memory, which several processes may share. The tier is queried after a miss in memory, and stored responses are written to
+//! it after the exchange.
 //!
-//! Clients wait for the tier at most once, during a look-up that misses in memory; nothing waits for a write. Look-ups see pending writes
-//! (`write_behind.rs`). A failure of the tier is a miss.
+//! A client waits for the tier at most once, during a look-up that misses in memory, and never for a write. Look-ups see pending writes
+//! (`write_behind.rs`). A failure of the tier counts as a miss.
 
 mod behind;
 mod copies;
@@ -39,30 +39,30 @@ use crate::write_behind::{Claim, Covers, KnownRecord, Limits, Noted, Pending, Th
 pub enum MemoryUse {
     /// Keeps records until they are evicted.
     Kept,
-    /// Drops records as soon as they are no longer in use, except notes, which are not written to the tier.
+    /// Drops records as soon as they are no longer in use. Notes are kept, because they aren't written to the tier.
     Forgotten,
 }
 
 /// Policy for fresh copies that can't be verified with the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
-    /// Uses them without verification.
+    /// Uses a fresh copy without verification.
     Available,
-    /// Validates them at the origin before each use.
+    /// Validates a fresh copy at the origin before each use.
     Strict,
 }
 
 /// Settings of a tier behind memory.
 pub struct StartTier {
-    /// The tier. Must have its own deadlines, as [`store::backing::Guarded`] does.
+    /// The tier. The tier has to enforce its own deadlines, as [`store::backing::Guarded`] does.
     pub backing: Arc<dyn Backing>,
-    /// Policy for its records in memory.
+    /// Policy for the tier's records in memory.
     pub memory_use: MemoryUse,
     /// Policy for copies while the tier is unreachable.
     pub coherence: Coherence,
     /// Name of this instance among those that share the tier, for operators; at most 64 bytes.
     pub name: String,
-    /// Time for which copies are trusted after the last sign of life of the tier.
+    /// Time for which copies are trusted after the last message from the tier.
     pub verification: Duration,
     /// Lifetime of leases, and the maximum wait for one.
     pub leases: LeaseLimits,
@@ -81,21 +81,21 @@ pub struct Tier {
     pub(crate) loads: SingleFlight<Box<[u8]>, Answer>,
     pub(crate) backoff: Backoff,
     pub(crate) late_writes: Arc<LateWriteGuard>,
-    /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease as well.
+    /// Whether the last look-up got no answer. A request that has just waited for an answer in vain must not wait for a lease as well.
     pub(crate) is_silent: AtomicBool,
     pub(crate) leases: Arc<Leases>,
-    /// Number of reports that everything may have changed.
+    /// Number of reports that any record may have changed.
     flushes: AtomicU32,
     /// Purge log of all instances that share the tier.
     pub log: FleetLog,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) counts: Arc<Counts>,
-    /// Signals that a write has settled.
+    /// Notified when a pending change is complete.
     pub(crate) settled: Notify,
     /// Wakes a writer for a pending change.
     pub(crate) wanted: Notify,
-    /// Records written up to this time are ignored, because a later change could not be noted. In milliseconds since 1970, by the tier's
-    /// clock.
+    /// Records written up to this time are ignored, because a later change had no room among the pending ones. The time is in milliseconds
+    /// since 1970, by the tier's clock.
     pub(crate) outdated_to_ms: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ pub const TIER_WRITERS: usize = 8;
 const STALL_MAX: Duration = Duration::from_secs(2);
 /// Maximum time that an operator waits until the tier has applied a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Maximum number of keys with a pending change. Beyond it, everything in the tier counts as outdated.
+/// Maximum number of keys with a pending change. If there are more, all records in the tier count as outdated.
 const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tier {
@@ -153,7 +153,7 @@ impl Tier {
     /// Waits until no change to a key is pending, for at most a second.
     pub async fn written(&self, key: &[u8]) {
         let is_over = until(&self.settled, || self.write_behind.pending(key).is_none().then_some(()));
-        // An operator waits no longer for a failing tier, because look-ups see the pending change anyway.
+        // Look-ups see the pending change, so an operator doesn't have to wait longer for a failing tier.
         let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
     }
 
@@ -161,7 +161,7 @@ impl Tier {
     pub async fn drain(&self, limit: Duration, store: &str) {
         let end = Instant::now() + limit;
         let waiting = self.write_behind.pending_keys();
-        // A lost purge leaves stale responses in use, so flushing purges may take the whole time.
+        // If purges are lost, other instances keep using purged responses, so flushing purges may take the whole time.
         let (Left { keys, removals }, purges) = join(self.drained(limit), self.log.flush(end)).await;
         if purges > 0 {
             tracing::warn!(
@@ -175,9 +175,9 @@ impl Tier {
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "write-behind queue flushed");
         }
-        // Purges by other instances should not wait for this one.
+        // After this, purges by other instances no longer wait for this instance.
         if let Err(error) = self.log.fleet.leave().await {
-            tracing::info!(store, %error, "could not sign off from the shared store: purges still wait for this instance for a while");
+            tracing::info!(store, %error, "could not sign off from the shared store: purges wait until this instance's record expires");
         }
     }
 
@@ -220,14 +220,14 @@ impl Tier {
 
     /// Returns the counts of operations on the tier.
     pub fn counts(&self) -> TierCounts {
-        // As many bits of the id as a floating-point number can hold.
+        // The number has only as many bits of the id as a floating-point number can represent.
         let number =
             |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
         let log = self.invalidations.log_read().map(number);
         TierCounts { log, ..self.counts.read(self.write_behind.pending_keys(), self.log.fleet.known()) }
     }
 
-    /// Returns the state of the tier. It is verified only while its purge log is also read in time.
+    /// Returns the state of the tier. The state is verified only while this instance also reads the purge log in time.
     pub fn health(&self) -> Health {
         let health = self.backing.health();
         Health { is_verified: health.is_verified && self.log.is_followed(), ..health }
@@ -238,8 +238,8 @@ impl Tier {
         !matches!(self.write_behind.known(key), KnownRecord::Nothing)
     }
 
-    /// Changes the record under a key, in memory and in the tier, with a response that was fetched under a lease. It is written only if no
-    /// other instance has taken the lease meanwhile.
+    /// Changes the record under a key, in memory and in the tier, with a response that was fetched under a lease. The record is written
+    /// only if no other instance has taken the lease in the meantime.
     pub fn update_under(
         &self,
         (key, lease): (&[u8], Option<&Arc<HeldLease>>),
@@ -258,7 +258,7 @@ impl Tier {
         self.memory.update(key, |current| {
             let current = current.cloned().or_else(|| self.write_behind.entry(key));
             match (self.memory_use, decide(current.as_ref())) {
-                // In this mode, memory holds only notes.
+                // In this mode, memory contains only notes.
                 (MemoryUse::Forgotten, Change::Put(entry)) if !entry.variants().is_empty() => Change::Remove,
                 (_, change) => change,
             }
@@ -315,7 +315,7 @@ impl RemoteTier for Tier {
         self.change(key, |current| {
             let change = decide(current);
             match (&change, current) {
-                // The new record takes over the current one's state as a copy.
+                // The new record keeps the version and the state of the current copy.
                 (Change::Put(entry), Some(current)) => {
                     entry.copy.take_over(&current.copy);
                     self.write_behind.replace(key, current, entry);

@@ -21,16 +21,16 @@ use crate::{Tier, names};
 /// Result of taking a lease.
 pub enum Taking {
     Taken(Arc<HeldLease>),
-    /// Another instance holds it.
+    /// Another instance holds the lease.
     Held(Holder),
     /// The tier didn't answer, or was not contacted.
     Failed,
 }
 
-/// Information from the note that the holder of a lease left with it.
+/// Information from the note that the holder of a lease has stored in the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Whether it is held for the wanted variant, or for one that may prove to be the same.
+    /// Whether the lease is held for the wanted variant, or for one that may be the same.
     pub is_same_variant: bool,
     /// Trace of the holder's forward, if it is recorded.
     pub trace: Option<TraceContext>,
@@ -59,8 +59,8 @@ impl Tier {
     }
 
     /// Takes the lease on a key and reads its record. The read is sent right after the lease request, without waiting for its answer, so it
-    /// sees everything that was written before the lease was taken. If a tier answers the read first, the origin may get one request too
-    /// many.
+    /// sees everything that was written before the lease was taken. If a tier answers the read before the lease request, the origin may get
+    /// a redundant request.
     pub async fn take_lease_and_look(
         &self,
         wanted: WantedLease<'_>,
@@ -81,7 +81,7 @@ impl Tier {
         self.log.is_read() && !self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Waits for another instance's fetch as long as the record is the version in `seen`. Stores a newer version there.
+    /// Waits for another instance's fetch while the record has the version `seen`, and stores a newer version in `seen`.
     pub async fn await_other(&self, key: &[u8], seen: &mut Option<Version>, limit: Duration) -> LeaseEvent {
         let Some(name) = names::of_record(key) else { return LeaseEvent::Failed };
         let began = Instant::now();

@@ -4,12 +4,12 @@ use tokio::time::Instant;
 use super::*;
 use crate::queue::{Pause, QueueTurn};
 
-/// Event that concerns one key.
+/// An event for one key.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Entry 0 or 1 is put. Responses of other instances stay, except for one.
+    /// Entry 0 or 1 is put. The put keeps all responses of other instances but one.
     Put(usize),
-    /// Entry 0 or 1 is put after everything was replaced.
+    /// Entry 0 or 1 is put after all responses were replaced.
     PutAlone(usize),
     Removed,
     /// The last operation was written.
@@ -186,7 +186,7 @@ fn removals_come_first_at_the_end() {
     assert_eq!((&turns[..], bench.write_behind.removals()), (&b"2431"[..], 2));
 }
 
-/// A note creates another record with the same responses.
+/// Adding a note creates a new record with the same responses.
 #[test]
 fn what_waits_to_be_written_is_written_with_its_note() {
     let bench = Bench::new();
@@ -254,7 +254,7 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
         let key = number.to_be_bytes();
         let entry = Arc::clone(&bench.entries[0]);
         bench.write_behind.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
-        // The entry would stay in use here, and so would its slot.
+        // Without a removal, the test would keep the entry in use, and its slot would stay.
         bench.write_behind.note(&key, Pending::Removed, LIMITS);
         assert_eq!(bench.next().as_deref(), Some(&key[..]));
         let number = bench.write_behind.pending(&key).map(|numbered| numbered.number);

@@ -1,4 +1,4 @@
-//! One interface to the encoders of all codings: bytes in, bytes out.
+//! A common interface to the encoders of all codings.
 
 use std::io::{self, Write};
 
@@ -75,7 +75,7 @@ impl Encoder {
         let inner = match task.coding {
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(task.level))?;
-                // Tables with more entries than the window has bytes would only waste memory.
+                // A table with more entries than the window has bytes only wastes memory.
                 for parameter in [
                     zstd::zstd_safe::CParameter::WindowLog(window_log),
                     zstd::zstd_safe::CParameter::HashLog(window_log.min(ZSTD_TABLE_LOG_MAX)),
@@ -112,7 +112,7 @@ impl Encoder {
     /// Flushes the encoder, and returns the remaining output for all data so far.
     ///
     /// # Errors
-    /// As for [`Self::write`].
+    /// Returns the errors of [`Self::write`].
     pub(crate) fn flush(&mut self) -> io::Result<Vec<u8>> {
         self.pending_bytes = 0;
         self.writer().flush()?;
@@ -122,7 +122,7 @@ impl Encoder {
     /// Ends the encoding, and returns the remaining output.
     ///
     /// # Errors
-    /// As for [`Self::write`].
+    /// Returns the errors of [`Self::write`].
     pub(crate) fn finish(self) -> io::Result<Vec<u8>> {
         match self.inner {
             Inner::Zstd(encoder) => encoder.finish(),
@@ -187,7 +187,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// Round trip for any pieces and flushes; nothing is pending after a flush.
+        /// Encoded bodies round-trip, whatever their pieces and flushes, and no bytes are pending after a
+        /// flush.
         #[test]
         fn any_pieces_come_out(pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..8)) {
             for (coding, levels) in LEVELS {

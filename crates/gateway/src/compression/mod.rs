@@ -23,14 +23,14 @@ pub(crate) struct Compressor {
     processors: Semaphore,
 }
 
-/// Places in use: in total, and by client.
+/// Permits in use: in total, and by client.
 #[derive(Default)]
 struct Taken {
     all: usize,
     by_client: HashMap<Client, usize>,
 }
 
-/// Permit to compress one response; released on drop.
+/// Permit to compress one response. Dropping it releases the permit.
 pub(crate) struct EncoderPermit {
     compressor: Arc<Compressor>,
     client: Option<Client>,
@@ -42,7 +42,7 @@ impl Compressor {
         Arc::new(Self { taken: Mutex::default(), background, processors })
     }
 
-    /// Returns a place if one is free and the client hasn't used up its share. The share applies to known clients only.
+    /// Returns a permit if one is free and the client hasn't used up its share. The share applies to known clients only.
     pub(crate) fn place(
         self: &Arc<Self>,
         limits: &ClientLimits,

@@ -10,7 +10,7 @@ use super::ClientRules;
 /// Access of scripts from other web origins to the responses of a site (Fetch: CORS).
 #[derive(Clone, Debug)]
 pub struct Cors {
-    /// Web origins with access.
+    /// Web origins whose scripts have access.
     pub origins: CorsOrigins,
     /// Methods allowed.
     pub methods: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Cors {
 pub enum CorsOrigins {
     /// All web origins.
     Any,
-    /// Only these, as browsers write them.
+    /// Only these web origins, as browsers write them.
     Only(Vec<String>),
 }
 
@@ -54,11 +54,11 @@ pub enum Sharing {
 /// Response during maintenance, in place of the site.
 #[derive(Clone, Debug)]
 pub struct Maintenance {
-    /// Clients that can still use the site; rules that are open to all admit no client.
+    /// Clients that can use the site during maintenance. Rules that allow all clients admit none.
     pub admitted: ClientRules,
     /// `Retry-After`, in seconds.
     pub retry_after_s: u64,
-    /// Body; absent: the error page for 503, or a line of text.
+    /// Body of the response. If absent, the body is the error page for 503, or a line of text.
     pub page: Option<Page>,
 }
 
@@ -102,9 +102,9 @@ pub struct Levels {
     pub gzip: u8,
 }
 
-/// Treatment of responses for a single client. The length of a compressed response shows how much of it repeats the request: an
-/// attacker who makes a browser send requests, and sees the length of the encrypted responses, can guess secrets in them letter by
-/// letter (BREACH).
+/// Treatment of responses for a single client. The length of a compressed response shows how much of it repeats the request. An
+/// attacker who makes a browser send requests, and sees the lengths of the encrypted responses, can use this to guess secrets in
+/// them letter by letter (BREACH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersonalResponses {
     /// Sent as received.

@@ -8,7 +8,7 @@ use message::client::is_within;
 
 use crate::pace::{BodyLimits, PaceLimits};
 
-/// Limits on clients. Each has a key in the configuration file.
+/// Limits on clients. Each limit has a key in the configuration file.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
     /// Maximum number of open client connections of all workers together.
@@ -41,7 +41,8 @@ pub struct ClientLimits {
     pub requests_per_connection_max: u64,
     /// HTTP/2: maximum number of concurrent streams of a connection.
     pub http2_streams_max: u32,
-    /// HTTP/2: maximum number of streams that the peer may reset before they are accepted (rapid reset); then the connection is closed.
+    /// HTTP/2: maximum number of streams that the peer may reset before they are accepted (rapid reset). If the peer resets more
+    /// streams, the connection is closed.
     pub http2_resets_max: usize,
     /// HTTP/2: maximum number of bytes of response data that a connection buffers for all its streams; beyond it, backpressure applies
     /// to the origin.
@@ -61,7 +62,7 @@ impl ClientLimits {
         self.compressions_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// Limits on request bodies for rules that set none.
+    /// Returns the limits on request bodies for rules that set none.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         BodyLimits {
             bytes_max: self.body_bytes_max,
@@ -79,7 +80,7 @@ impl ClientLimits {
 /// Clients that a site answers, by their address.
 #[derive(Clone, Debug, Default)]
 pub struct ClientRules {
-    /// If not empty, only these clients are answered.
+    /// If this list isn't empty, only these clients are answered.
     pub allowed: Vec<IpNet>,
     /// Clients that are never answered, even if allowed.
     pub denied: Vec<IpNet>,

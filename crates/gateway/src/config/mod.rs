@@ -55,7 +55,7 @@ pub struct Config {
     pub workers: usize,
     /// Limits on clients.
     pub limits: ClientLimits,
-    /// Stores; at least one. The first also holds everything that belongs to no site. A reload can't add or remove stores.
+    /// Stores, at least one. The first store also has the responses that belong to no site. A reload can't add or remove stores.
     pub stores: Vec<StoreConfig>,
     /// Authorisation of PURGE requests; absent: they are forwarded.
     pub purge_method: Option<PurgeMethod>,
@@ -85,7 +85,7 @@ pub struct TracingConfig {
 pub enum AcceptParent {
     /// All peers.
     Always,
-    /// Trusted proxies. A request of another peer gets its own trace, linked to that of the peer.
+    /// Trusted proxies. A request of another peer gets its own trace, linked to the trace of the peer.
     FromTrustedProxies,
     /// No peers.
     Never,
@@ -119,7 +119,7 @@ impl Config {
         if is_plain { FileUse::LargeBodies } else { FileUse::None }
     }
 
-    /// Rules for storing responses that match a rule of a site.
+    /// Returns the rules for storing responses to requests that match a rule of a site.
     pub(crate) fn storage_rules<'a>(&self, site: &Site, rule: &'a CacheRule) -> StorageRules<'a> {
         rule.storage(self.store(site).groups_max)
     }
@@ -139,7 +139,7 @@ pub struct PurgeMethod {
 }
 
 impl PurgeMethod {
-    /// Creates an authorisation. `is_token` checks a bearer token, in a time that reveals only the result.
+    /// Creates an authorisation. `is_token` checks a bearer token in constant time, so that the time reveals only the result.
     pub fn new(is_token: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { is_token: Arc::new(is_token) }
     }
@@ -184,19 +184,20 @@ pub enum ProxyProtocol {
 pub enum Http2 {
     /// HTTP/1.1 only.
     Off,
-    /// HTTP/2 if the peer asks for it.
+    /// HTTP/2 if the peer requests it.
     On,
 }
 
 /// Certificates of a TLS listener, already read and checked.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
-    /// At least one certificate. The first is used for server names that match none.
+    /// At least one certificate. The first certificate is used for server names that match no other.
     pub certificates: Vec<Certificate>,
 }
 
 impl ListenerTls {
-    /// Returns whether clients see no difference: the same names with the same certificates. Equal certificates have equal keys.
+    /// Returns whether both settings are the same for clients: the same names with the same certificates. The keys aren't compared,
+    /// because equal certificates have equal keys.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let answers = |tls: &Self| {
             let of = |certificate: &Certificate| (certificate.names.clone(), certificate.key.cert.clone());
@@ -209,7 +210,7 @@ impl ListenerTls {
 /// A certificate chain with its private key, chosen by SNI.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// Server names (exact, or `*.example.org`) for this certificate; from its subject alternative names if the file lists none.
+    /// Server names (exact, or `*.example.org`) for this certificate. If the file lists none, they are its subject alternative names.
     pub names: Vec<String>,
     /// Chain and key in the form that rustls uses.
     pub key: Arc<rustls::sign::CertifiedKey>,
@@ -246,7 +247,7 @@ pub struct Site {
     pub timeouts: OriginTimeouts,
     /// Header fields removed from requests before they're forwarded.
     pub request_fields_hidden: Vec<http::HeaderName>,
-    /// If not empty, only these request fields are forwarded (Host and framing fields always are).
+    /// If the list isn't empty, only these request fields are forwarded (Host and framing fields always are).
     pub request_fields_forwarded: Vec<http::HeaderName>,
     /// Request fields that are part of the cache key.
     pub request_fields_keyed: Vec<http::HeaderName>,
@@ -294,7 +295,7 @@ pub enum UnderscoreFields {
 pub enum PrefixHandling {
     /// Forwarded as received.
     Keep,
-    /// Removed; the rest starts with `/`.
+    /// The prefix is removed; the remaining path starts with `/`.
     Strip,
 }
 
@@ -310,7 +311,7 @@ pub enum ErrorExposure {
 /// Clients that receive interim (1xx) responses of the origin. All clients except HTTP/1.0 ones receive a 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterimResponses {
-    /// HTTP/2 clients only: many HTTP/1.1 clients take the first response for the final one.
+    /// HTTP/2 clients only, because many HTTP/1.1 clients mistake an interim response for the final one.
     Http2,
     /// All clients except HTTP/1.0 ones.
     All,
@@ -345,7 +346,7 @@ impl InterimResponses {
 pub enum ServerTiming {
     /// Never.
     Off,
-    /// For requests with `Larder-Timing`.
+    /// Only responses to requests with `Larder-Timing`.
     OnRequest,
     /// Always.
     Always,
@@ -356,7 +357,7 @@ pub enum ServerTiming {
 pub enum TraceFields {
     /// Forwarded like any field.
     Forwarded,
-    /// Replaced in each request to the origin.
+    /// Replaced by new values in each request to the origin.
     Written,
 }
 
@@ -376,7 +377,8 @@ pub enum Collapse {
     Off,
     /// One forward per key in this process.
     Process(CollapseLimits),
-    /// One forward per key in all processes that share the tier behind memory. Without a tier, same as [`Collapse::Process`].
+    /// One forward per key in all processes that share the tier behind memory. Without a tier, this is the same as
+    /// [`Collapse::Process`].
     Fleet(CollapseLimits),
 }
 
@@ -396,13 +398,13 @@ impl Collapse {
     }
 }
 
-/// Destination of the access log; part of the data plane's configuration because the data plane writes it.
+/// Destination of the access log. The destination is part of this configuration because the data plane writes the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Nowhere.
     Off,
     /// Standard output.
     Stdout,
-    /// Appended to this file; reopened on reload.
+    /// This file. Lines are appended, and a reload reopens the file.
     File(PathBuf),
 }

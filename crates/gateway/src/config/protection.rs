@@ -18,13 +18,13 @@ pub struct SiteProtection {
     pub request_body_bytes_max: Option<u64>,
 }
 
-/// Policy name of a site's limit, as shown to clients; limits of rules have the names of the rules.
+/// Policy name of a site's limit in response fields. The limit of a rule has the name of the rule.
 pub const SITE_POLICY: &str = "default";
 
 /// Limits on the requests of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleProtection {
-    /// Identifies its counts across reloads: the name of the rule, or its match if it has no name.
+    /// Identifies the counts of this rule across reloads: the name of the rule, or its match if it has no name.
     pub counted_as: String,
     /// Whether all requests are refused (403).
     pub is_denied: bool,
@@ -53,7 +53,7 @@ pub struct DefaultResponse {
     pub fields: Vec<(HeaderName, HeaderValue)>,
     /// Its content.
     pub body: Bytes,
-    /// Statuses of origin responses that it replaces, too.
+    /// Statuses of the origin responses that this response also replaces.
     pub statuses: Vec<StatusMatch>,
 }
 
@@ -62,7 +62,7 @@ pub struct DefaultResponse {
 pub struct Rate {
     /// Number of requests; at least 1.
     pub requests: u32,
-    /// Time for that number of requests.
+    /// Time in which this number of requests is permitted.
     pub window: Duration,
     /// Maximum burst after an idle period; at least 1.
     pub burst: u32,
@@ -114,7 +114,7 @@ pub enum QuotaFields {
     Refused,
 }
 
-/// Size of the network that counts as one client: a client seen with one address often has a whole network.
+/// Size of the network that counts as one client, because a single client often has the addresses of a whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPrefixes {
     /// Leading bits of an IPv4 address, up to 32.
@@ -124,7 +124,7 @@ pub struct ClientPrefixes {
 }
 
 impl RateLimit {
-    /// Returns whether counts of this limit stay valid for another limit.
+    /// Returns whether the counts of this limit are also valid for another limit.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let of = |limit: &Self| (limit.rate, limit.clients, limit.clients_max, limit.count);
         of(self) == of(other)

@@ -16,13 +16,14 @@ use crate::urls::{path_of, starts_with_any_case};
 /// Decisions of the operator for the requests that match.
 #[derive(Clone, Debug)]
 pub struct CacheRule {
-    /// Shown in logs and explanations; unique in its site.
+    /// Name in logs and explanations, unique in the site.
     pub name: String,
     /// Pattern of the path; absent: every path.
     pub path: Option<PathPattern>,
     /// How closely a path must match the pattern.
     pub spelling: Spelling,
-    /// Ambiguous spellings of paths (origins interpret them in different ways) that are forwarded. Their responses aren't stored.
+    /// Ambiguous path spellings (origins interpret them in different ways) that are forwarded. Responses to such requests aren't
+    /// stored.
     pub spellings_allowed: PathSpellings,
     /// Methods that match.
     pub methods: MethodSet,
@@ -32,7 +33,7 @@ pub struct CacheRule {
     pub object_bytes_max: u64,
     /// Maximum size of QUERY content that becomes part of the cache key; requests with more are forwarded.
     pub query_content_bytes_max: u64,
-    /// Forward for a range request without a stored response.
+    /// Request to the origin for a range request without a stored response.
     pub range_miss: RangeMiss,
     /// Evaluation of preconditions without a stored response.
     pub precondition_miss: PreconditionMiss,
@@ -44,37 +45,38 @@ pub struct CacheRule {
     pub codings: Codings,
     /// Tags of responses that are recorded; the same in all rules of a site.
     pub tags: TagRules,
-    /// Imprint of the site on its stored responses; the same in all rules of a site.
+    /// Imprint of the site's configuration on its stored responses; the same in all rules of a site.
     pub imprint: Option<Imprint>,
     /// Compression of responses to clients; absent: none.
     pub compression: Option<Arc<Compression>>,
-    /// Limits on its requests and their responses.
+    /// Limits on the requests of this rule and on their responses.
     pub protection: RuleProtection,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
 
-/// Forward for a range request without a stored response.
+/// Request to the origin for a range request without a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeMiss {
-    /// The range, which is stored as a part.
+    /// Requests the range, and stores it as a part.
     Part,
-    /// The whole response; the range is taken from it.
+    /// Requests the whole response, and answers with the range from it.
     Whole,
 }
 
 /// Evaluation of `If-None-Match` and `If-Modified-Since` without a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreconditionMiss {
-    /// By this cache, with a fetched complete response. It is stored, and one forward serves all waiters.
+    /// The cache fetches the complete response and evaluates the preconditions. The response is stored, and one forward serves all
+    /// waiters.
     Whole,
-    /// By the origin server: each such request is forwarded unchanged.
+    /// The origin server evaluates the preconditions: each such request is forwarded unchanged.
     //= RFC 9111 section 4.3.2: preconditions where nothing is stored
     Forward,
 }
 
 impl PreconditionMiss {
-    /// Default of a profile.
+    /// Returns the default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Whole,
@@ -86,7 +88,8 @@ impl PreconditionMiss {
 /// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields in requests whose response may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideFields {
-    /// Removed: the response would be stored under the key of a different request, and poison the cache.
+    /// The fields are removed, because otherwise the response would be stored under the key of a different request, and poison the
+    /// cache.
     Drop,
     /// Forwarded, and part of the cache key.
     Key,
@@ -95,7 +98,7 @@ pub enum OverrideFields {
 }
 
 impl OverrideFields {
-    /// Default of a profile.
+    /// Returns the default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Drop,
@@ -104,18 +107,18 @@ impl OverrideFields {
     }
 }
 
-/// Treatment of a response whose body ends only with the connection. Such a body may be incomplete, since a crash of the origin server
-/// also closes the connection.
+/// Treatment of a response whose body ends only with the connection. A body that ends with the connection may be incomplete, because a
+/// crash of the origin server also closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseDelimited {
-    /// Delivered to the client, and not stored.
+    /// The response is delivered to the client, but not stored.
     Pass,
-    /// Treated as complete, as in RFC 9112 section 8.
+    /// The response is treated as complete, as in RFC 9112 section 8.
     Store,
 }
 
 impl CloseDelimited {
-    /// Default of a profile.
+    /// Returns the default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Pass,
@@ -125,8 +128,8 @@ impl CloseDelimited {
 }
 
 impl CacheRule {
-    /// Returns the rule for requests that match no rule of the site. It has the settings of the profile, and allows bodies of any size
-    /// that the memory tier accepts.
+    /// Returns the rule for requests that match no rule of the site. The rule has the settings of the profile, and allows bodies of
+    /// any size that the memory tier accepts.
     pub fn built_in(profile: Profile) -> Self {
         Self {
             name: "built-in".to_owned(),
@@ -161,13 +164,13 @@ impl CacheRule {
         self.has_method(method) && self.path.as_ref().is_none_or(fits)
     }
 
-    /// Returns whether a method matches. Many frameworks take `post` for `POST`, so a restriction must cover it, too.
+    /// Returns whether a method matches. Many frameworks treat `post` as `POST`, so a rule with lenient matching covers both.
     fn has_method(&self, method: &str) -> bool {
         self.methods.contains(method)
             || self.spelling == Spelling::Lenient && self.methods.contains(&method.to_ascii_uppercase())
     }
 
-    /// Rules for storing responses in a store with this maximum number of groups per response.
+    /// Returns the rules for storing responses in a store with this maximum number of groups per response.
     pub(crate) fn storage(&self, groups_max: usize) -> StorageRules<'_> {
         StorageRules {
             caching: &self.caching,
@@ -179,13 +182,13 @@ impl CacheRule {
         }
     }
 
-    /// Selection among stored responses by the fields of a request.
+    /// Returns the fields of a request that select among stored responses.
     pub(crate) fn selecting<'a>(&'a self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
         Selecting::new(request, self.caching.negotiation).reduced_to(&self.codings)
     }
 }
 
-/// Reduction of `Accept-Encoding` by a profile: to the common codings, or no reduction.
+/// Returns the codings to which a profile reduces `Accept-Encoding`: the common ones, or all.
 pub fn codings_of(profile: Profile) -> Codings {
     match profile {
         Profile::Safe => Codings::new(["zstd", "br", "gzip"]),
@@ -195,8 +198,8 @@ pub fn codings_of(profile: Profile) -> Codings {
 
 const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// A pattern for the path in normal form, within the site's host and prefix. The query matters only for an expression that includes it:
-/// anyone can add a query to any path, which must neither select a rule nor bypass one.
+/// A pattern for the path in normal form, within the site's host and prefix. Only [`Self::RegexWithQuery`] tests the query: a client
+/// can add a query to any path, and this must neither select a rule nor bypass one.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// The exact path; the query is ignored.
@@ -231,8 +234,8 @@ impl PartialEq for PathPattern {
 pub enum Spelling {
     /// Exactly matching paths.
     AsWritten,
-    /// Also paths that an origin may treat as the same: with a different case (ASCII), a trailing slash, or any query. Globs and
-    /// regular expressions are compiled to match any case.
+    /// Also matches paths that an origin may treat as the same: with a different case (ASCII), a trailing slash, or any query. Globs
+    /// and regular expressions are compiled to match any case.
     Lenient,
 }
 
@@ -253,7 +256,7 @@ pub enum PathSpelling {
     DotSegment,
     /// An escaped control character: the end of the path for some origins.
     Control,
-    /// Two leading slashes (a host name for some origins), or triply nested escapes. No rule can allow these.
+    /// Two leading slashes (a host name for some origins), or triply nested escapes. No rule can allow these spellings.
     Never,
 }
 
@@ -306,8 +309,8 @@ impl PathSpellings {
         Self(self.0 | other.0)
     }
 
-    /// Returns whether a path with the spellings `found` is forwarded if this set is allowed. Two in one path are never forwarded:
-    /// their interpretations multiply, and no list of them would be complete.
+    /// Returns whether a path with the spellings `found` is forwarded if this set is allowed. A path with two such spellings is never
+    /// forwarded, because it has too many possible interpretations to list them all.
     pub const fn permit(self, found: Self) -> bool {
         found.0.count_ones() <= 1 && found.0 & !self.0 == 0
     }
@@ -385,7 +388,7 @@ impl MethodSet {
 mod tests {
     use super::*;
 
-    /// Compiles a pattern given as `KIND TEXT`, like the configuration check.
+    /// Compiles a pattern written as `KIND TEXT`, as the configuration check does.
     fn pattern(text: &str, spelling: Spelling) -> PathPattern {
         let any_case = spelling == Spelling::Lenient;
         match text.split_once(' ').expect("a kind and a text") {
@@ -409,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Paths that match in both modes, only leniently, or never.
+    /// The cases are paths that match in both modes, only leniently, or never.
     #[test]
     fn lenient_patterns_match_what_an_origin_may_take_for_the_same() {
         let check = |text: &str, path: &str, as_written: bool, lenient: bool| {

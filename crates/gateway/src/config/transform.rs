@@ -21,10 +21,10 @@ pub struct Transforms {
     pub client_response: Vec<TransformRule>,
 }
 
-/// Changes to the messages that match. All matching rules apply, in their order.
+/// A rule that changes the messages that match. All matching rules apply, in the order of the file.
 #[derive(Clone, Debug)]
 pub struct TransformRule {
-    /// Shown in metrics and explanations; unique in its site.
+    /// Name in metrics and explanations, unique in the site.
     pub name: String,
     /// Messages that match.
     pub on: Conditions,
@@ -33,8 +33,8 @@ pub struct TransformRule {
 }
 
 impl TransformRule {
-    /// Request fields that determine the result of the rule in a phase. Fields that only change a forwarded value are excluded: the
-    /// origin names those in `Vary`.
+    /// Returns the request fields that determine the result of the rule in a phase. Fields that only change a forwarded value are
+    /// left out, because the origin names those in `Vary`.
     pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         let mut names = Vec::new();
         if phase == Phase::ClientResponse || self.actions.iter().any(Action::chooses_answer) {
@@ -45,12 +45,12 @@ impl TransformRule {
     }
 }
 
-/// Conditions on a message, all of which must hold. An empty list always holds.
+/// Conditions on a message, all of which must hold. A condition with an empty list always holds.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// Host names in lower case, or `*.` followed by a host name.
     pub hosts: Vec<String>,
-    /// Path of the request, with its query for expressions that include it.
+    /// Path of the request, with its query if the pattern includes the query.
     pub path: Option<PathPattern>,
     /// Methods of the request.
     pub methods: MethodSet,
@@ -108,7 +108,7 @@ impl Transforms {
         }
     }
 
-    /// Rules of a phase, for changes.
+    /// Returns the rules of a phase, mutably.
     pub fn of_mut(&mut self, phase: Phase) -> &mut Vec<TransformRule> {
         match phase {
             Phase::ClientRequest => &mut self.client_request,

@@ -12,20 +12,20 @@ pub(super) enum Standing {
     Busy,
 }
 
-/// Facts that a choice depends on.
+/// Facts about a connection that determine whether it is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) holder: Holder,
     pub(super) standing: Standing,
-    /// Position among connections of its worker with the same standing, oldest first.
+    /// Position among the connections of its worker that have the same standing, the oldest first.
     pub(super) rank: usize,
 }
 
 /// Maximum number of connections chosen in one scan.
 pub(super) const CHOSEN_MAX: usize = 64;
 
-/// Chooses connections to close, in this order. Chooses at most half of the candidates: newer connections may be a better choice than
-/// the rest.
+/// Returns the connections to close, in this order. At most half of the candidates are chosen, because later
+/// connections may be better choices than the remaining candidates.
 pub(super) fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
     let mut counts: HashMap<Holder, usize> = HashMap::new();
     candidates.iter().for_each(|candidate| *counts.entry(candidate.holder).or_default() += 1);

@@ -13,14 +13,14 @@ use crate::config::{Config, ListenerConfig, ServerTiming, Site};
 use crate::routing::{LiveSite, Routes};
 use crate::server::tls;
 
-/// A setting that a reload can't change; the running value stays.
+/// A setting that a reload can't change. The running value stays in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReloaded {
     /// The key in the configuration file.
     pub key: &'static str,
 }
 
-/// Builds the active configuration, and takes over state from the running one.
+/// Builds the active configuration, with the state of the running one.
 pub(super) fn live(
     config: Config,
     running: Option<&ActiveConfig>,
@@ -36,7 +36,8 @@ pub(super) fn live(
     let sites = config.sites.iter().map(|site| {
         let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
         Arc::new(match running {
-            // The time is a second ahead: the old configuration decides about responses stored until the new one applies.
+            // The time is a second in the future, because responses are stored under the old configuration until the new one
+            // applies.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
             None => live,
         })
@@ -52,8 +53,8 @@ pub(super) fn live(
     Ok(ActiveConfig { routes, cache_name, has_timelines, tls, config })
 }
 
-/// Returns the TLS configuration of the listener with this index. The running one is kept if nothing changes, so that its session
-/// tickets stay valid.
+/// Returns the TLS configuration of the listener with this index. Keeps the running configuration if it is the same, so that its
+/// session tickets stay valid.
 fn listener_tls(
     listener: &ListenerConfig,
     running: Option<&ActiveConfig>,
@@ -71,7 +72,7 @@ fn listener_tls(
     tls::server_config(tls, listener.http2).map(Some).map_err(|source| StartError::Tls { address, source })
 }
 
-/// Puts the running values of settings that a reload can't change into `config`, and returns those that differ.
+/// Replaces settings in `config` that a reload can't change by the running values, and returns the settings that differ.
 pub(super) fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
     let mut fixed = Vec::new();
     let addresses =
@@ -93,7 +94,7 @@ pub(super) fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReload
     fixed
 }
 
-/// Returns whether both have the same stores, in the same order: sites refer to their store by index.
+/// Returns whether both configurations have the same stores in the same order, because sites refer to their store by index.
 pub(super) fn has_same_stores(running: &Config, config: &Config) -> bool {
     let names = |config: &Config| config.stores.iter().map(|store| store.name.clone()).collect::<Vec<_>>();
     names(running) == names(config)

@@ -22,7 +22,7 @@ pub(super) struct Book {
 
 struct Pages {
     begun: Instant,
-    /// Times of the origin's answers.
+    /// Times at which the origin answered.
     fetches: Vec<Instant>,
     purges: Vec<Purge>,
     /// Stored records by name.
@@ -57,10 +57,10 @@ pub(super) struct Purge {
     pub(super) urls: Vec<&'static str>,
     pub(super) force: Force,
     pub(super) begun: Instant,
-    /// Time at which it takes effect.
+    /// Time at which the purge takes effect.
     pub(super) holds: Instant,
     pub(super) by: usize,
-    /// Instances that it must reach.
+    /// Instances that the purge must reach.
     pub(super) reach: Reach,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Purge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Force {
     Hard,
-    /// Responses stay, and are validated before use.
+    /// The responses are kept, and validated before use.
     Soft,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Force {
 pub(super) enum Reach {
     All,
     One(usize),
-    /// All, once they have been undisturbed for a while.
+    /// All instances that have run without failures for a while.
     Settled,
 }
 
@@ -89,12 +89,13 @@ pub(super) struct Served {
     pub(super) asked: Instant,
     /// Whether the response was loaded from the tier.
     pub(super) is_loaded: bool,
-    /// Place in the history, for messages.
+    /// Position in the history, for messages.
     pub(super) place: String,
-    /// Last origin answer that confirmed it (`fetch`), and the origin answer that supplied its bytes (`body`).
+    /// `fetch` is the last origin answer that confirmed the response; `body` is the origin answer that supplied its
+    /// bytes.
     pub(super) fetch: FetchId,
     pub(super) body: FetchId,
-    /// Whether a change to it still has to be written to the tier.
+    /// Whether a change to the record still has to be written to the tier.
     pub(super) is_pending: bool,
 }
 
@@ -110,7 +111,7 @@ impl fmt::Display for Served {
 #[derive(Debug)]
 pub(super) struct Violation(pub(super) String);
 
-/// Maximum time after an outage until an instance is back in step.
+/// Maximum time from the end of an outage until an instance is in step again.
 const BACK_IN_STEP: Duration = VERIFICATION.saturating_add(Duration::from_secs(1));
 
 impl Book {
@@ -180,7 +181,7 @@ impl Book {
         self.pages.lock().lost = Some(Instant::now());
     }
 
-    /// Records that the store has lost the beginning of its log, which may be unread.
+    /// Records that the store has lost the beginning of its log, which instances may not have read.
     pub(super) fn trimmed(&self) {
         self.pages.lock().cut = Some(Instant::now());
     }
@@ -219,7 +220,7 @@ impl Book {
 }
 
 impl Pages {
-    /// Updates the known record. Returns whether it has changed.
+    /// Updates the known record under a name. Returns whether the record has changed.
     fn stored(&mut self, name: Vec<u8>, fetch: Option<FetchId>) -> bool {
         if self.stored.get(&*name).map(|stored| stored.fetch) == fetch {
             return false;
@@ -233,7 +234,7 @@ impl Pages {
 
     fn purged(&self, served: &Served) -> Result<(), Violation> {
         for purge in self.purges.iter().filter(|purge| purge.urls.contains(&served.url)) {
-            // An instance that lost the log knows that a purge happened, but not its mode.
+            // An instance that can't read a part of the log knows that a purge happened, but not its mode.
             let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun);
             let since = match purge.force {
                 Force::Hard if !is_cut => served.body,
@@ -295,14 +296,14 @@ impl LineLife {
         self.cuts.last().is_some_and(|(_, end)| end.is_none())
     }
 
-    /// Returns whether the instance has been undisturbed for long enough to know of an event at time `since`.
+    /// Returns whether the instance has run without failures for long enough to know of an event at time `since`.
     fn is_settled(&self, since: Instant, now: Instant) -> bool {
         let ends = self.cuts.iter().filter_map(|(_, end)| *end).chain(self.trouble).chain([since]);
         !self.is_cut() && !self.is_stopped && ends.max().is_some_and(|last| now >= last + BACK_IN_STEP)
     }
 
-    /// Returns whether the instance was cut off when a purge took effect, and was reconnected only recently or not at all. The purge's
-    /// record may have expired or been lost.
+    /// Returns whether the instance was cut off when a purge took effect, and was reconnected only recently or not at
+    /// all. The record of the purge may have expired or been lost.
     fn is_out(&self, holds: Instant, asked: Instant) -> bool {
         self.cuts.iter().any(|(begun, end)| {
             let was_cut = *begun <= holds && end.is_none_or(|end| end > holds);

@@ -1,5 +1,5 @@
-//! Clients of an instance. Look-up, load, decision and publication use the gateway's code; the connection to the origin is part of the
-//! model.
+//! Clients of an instance. Look-ups, loads, decisions and publications use the code of the gateway. The
+//! connection to the origin is part of the model.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) struct Client {
     pub(super) planted: Option<Rule>,
 }
 
-/// A request as read by the gateway.
+/// A request after the gateway has parsed it.
 struct Read {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
@@ -88,7 +88,7 @@ impl Client {
         Read { live, site, rule, facts }
     }
 
-    /// Requests a URL. Returns the answer if it was a stored response.
+    /// Requests a URL. Returns the answer if it is a stored response.
     pub(super) async fn get(self, url: &'static str, pace: Pace) -> Option<Served> {
         let (worker, head, asked) = (&self.process.worker, head("GET", url), Instant::now());
         let read = self.read(&head);
@@ -114,7 +114,7 @@ impl Client {
                     return None;
                 }
                 Found::Forward(..) | Found::NeedContent | Found::Unavailable => {
-                    unreachable!("a plain GET is none of these")
+                    unreachable!("a plain GET has none of these results")
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Client {
             std::str::from_utf8(hit.head.fields.value(name)?).ok()?.parse().ok()
         };
         let bytes = hit.body.complete_bytes()?;
-        // Incomplete bodies are handled elsewhere.
+        // This model ignores incomplete bodies; other tests cover them.
         let pieces = hit.pieces(0, bytes)?;
         let found: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect();
         let version = number("x-version").expect("all have one");

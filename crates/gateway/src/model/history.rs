@@ -48,8 +48,8 @@ pub(super) struct Ending {
 const INSTANCES: usize = 3;
 const STEPS: usize = 70;
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
-/// Number of rounds until no instance needs the tier any more. An instance may validate a response in the second round that another
-/// validated in the first; the others read the result in the third.
+/// Number of rounds until no instance needs the tier any more. Two instances may validate the same response, one in the first round
+/// and one in the second. The other instances read the result in the third.
 const ROUNDS: usize = 4;
 
 impl History {
@@ -171,7 +171,7 @@ impl History {
         });
     }
 
-    /// Purges like an operator.
+    /// Purges stored responses as an operator does.
     fn purge(&mut self) {
         let instance = self.instance();
         let (order, urls) = self.order();
@@ -270,7 +270,7 @@ impl History {
             book.went_on(instance);
             process.go_on();
         });
-        // These requests wait until it continues.
+        // These requests wait until the process continues.
         (0..2).for_each(|_| self.get_from(instance));
     }
 
@@ -325,7 +325,8 @@ impl History {
         self.book.look(&self.server);
     }
 
-    /// Ends the history: once failures have stopped, all instances must know the contents of the store and no longer need to read it.
+    /// Ends the history. After the failures have stopped, all instances must know the contents of the store and no longer have to
+    /// read it.
     async fn end(mut self) -> Ending {
         sleep(OUTAGE_MAX).await;
         for wire in &self.wires {

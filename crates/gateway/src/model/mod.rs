@@ -1,11 +1,11 @@
 //! Random histories of several instances over one store. Each answer is checked against the guarantees of
 //! `docs/internals/coherence.md`.
 //!
-//! Caches, tiers, look-ups, publications, purges and the coherence of instances are the gateway's own code, as in the binary. It runs
-//! over a test double of a tier, on one thread, with a clock that advances only while all tasks wait. The model adds the origin, the
-//! clients, the failures of the store and of its connections, and the check of answers.
+//! Caches, tiers, look-ups, publications, purges and the coherence of instances are the gateway's own code, as in the binary. The
+//! code runs with a test double of a tier, on one thread, with a clock that advances only while all tasks wait. The model adds the
+//! origin, the clients, the failures of the store and of its connections, and the check of answers.
 //!
-//! Each rule has a fault that disables it, which the check must detect: [`RULES`].
+//! Each rule in [`RULES`] has a fault that disables it, and the check must detect this fault.
 
 mod book;
 mod client;
@@ -40,12 +40,12 @@ pub(super) enum Rule {
     TrimmedLogsAreNoticed,
 }
 
-/// Rules, each with the effect of disabling it and a history that reveals it. After a change to the gateway, a different one of the
-/// first [`HISTORIES_MAX`] histories may reveal it.
+/// Rules, each with the effect of disabling it and a history that reveals it. After a change to the gateway, the first history that
+/// reveals the fault may be a different one, among the first [`HISTORIES_MAX`].
 ///
-/// Rules are not listed if another rule hides their absence (a fetch doomed by a purge is also judged by its position in the log; the
-/// store reports an operation that overtakes an answer a moment later), or if they only save work (waiting until a purge is in the
-/// log).
+/// A rule isn't listed if another rule hides its absence (a fetch that is doomed by a purge is also checked by its position in the
+/// log; the store reports an operation that overtakes an answer a moment later), or if it only saves work (waiting until a purge is
+/// in the log).
 const RULES: &[(Rule, &str, u64)] = &[
     (Rule::PushesMark, "notifications about a record reach no instance", 1),
     (Rule::PushesOvertakeAnswers, "notifications that arrive while the record is read are forgotten", 10),

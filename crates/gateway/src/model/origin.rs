@@ -17,7 +17,7 @@ pub(super) struct Origin {
 
 /// Answer to a GET.
 pub(super) enum Answered {
-    /// The version is unchanged.
+    /// The client's version is still current.
     Same {
         fetch: FetchId,
     },
@@ -27,7 +27,7 @@ pub(super) enum Answered {
     },
 }
 
-/// Body sizes: one that fits into a record, and one that doesn't.
+/// Body sizes: the first fits into a record, and the second doesn't.
 const BODY_BYTES: [usize; 2] = [40, 6000];
 
 impl Origin {

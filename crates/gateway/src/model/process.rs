@@ -1,4 +1,4 @@
-//! An instance as a process with its own clock, which can be stopped and continued.
+//! An instance as a process with its own clock. A process can be stopped and continued.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -38,14 +38,14 @@ struct Stop {
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// Initial time of an accurate wall clock.
+/// Initial time of a wall clock without an error.
 const NOON: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
 impl Process {
     /// Starts an instance whose clock is ahead of the store's by `ahead_ms`.
     pub(super) fn start(wire: &Arc<Wire>, ahead_ms: i64, planted: Option<Rule>) -> Arc<Self> {
         let breaker = BreakerOptions { requests_min: 1000, ..BreakerOptions::default() };
-        let settings = BreakerSettings::new(breaker).expect("the usual ones but for one number");
+        let settings = BreakerSettings::new(breaker).expect("the default settings with one different number");
         let line = Box::new(Line::of(wire));
         let tier = StartTier {
             backing: Arc::new(Guarded::new(line, Deadlines::default(), settings)),

@@ -1,4 +1,5 @@
-//! The connection between an instance and the store. It can be cut, it records events, and planted faults change its messages.
+//! The connection between an instance and the store. A test can cut it, it records events, and planted faults
+//! change its messages.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use super::book::Book;
 use super::{Rule, VERIFICATION};
 
-/// Near end of the connection, which outlives the processes that use it.
+/// The instance's end of the connection. The connection outlives the processes that use it.
 pub(super) struct Wire {
     pub(super) index: usize,
     server: DoubleServer,
@@ -34,7 +35,8 @@ pub(super) struct Wire {
 #[derive(Default)]
 struct State {
     cut_since: Option<Instant>,
-    /// Set while the process is stopped, and until it has read the messages that arrived meanwhile.
+    /// Set while the process is stopped, and then until it has read the messages that arrived in the
+    /// meantime.
     stopped_since: Option<Instant>,
     kept: Vec<Said>,
     loading: Vec<Box<[u8]>>,
@@ -77,7 +79,7 @@ impl Wire {
         self.book.cut(self.index);
     }
 
-    /// Restores the connection: messages get through again, over a new connection.
+    /// Reconnects, so that messages get through again.
     pub(super) fn mend(&self) {
         if self.state.lock().cut_since.take().is_some() {
             self.book.mended(self.index);
@@ -98,7 +100,8 @@ impl Wire {
         self.state.lock().stopped_since.get_or_insert_with(Instant::now);
     }
 
-    /// Continues. Messages that arrived meanwhile are read a moment after the process continues.
+    /// Continues the process. The process reads the messages that have arrived in the meantime a moment
+    /// later.
     pub(super) fn goes_on(self: &Arc<Self>) {
         let wire = Arc::clone(self);
         tokio::spawn(async move {
@@ -147,7 +150,7 @@ impl Wire {
     }
 }
 
-/// Time after a stop until the process has read the messages that arrived meanwhile.
+/// Time from when the process continues until it has read the messages that arrived in the meantime.
 const READING: Duration = Duration::from_millis(20);
 
 /// Receiver of pushes for one process.
@@ -181,7 +184,7 @@ impl Watcher for Ear {
 /// Far end of the connection, held by a process.
 pub(super) struct Line(Arc<Wire>);
 
-/// An operation that waits for its answer. It is recorded as trouble if the answer never arrives.
+/// An operation that waits for its answer. If the answer never arrives, the book records a lost message.
 struct Asked<'a> {
     wire: &'a Wire,
     is_answered: bool,
@@ -217,7 +220,7 @@ impl Line {
         })
     }
 
-    /// Returns the log as seen by an instance whose planted fault hides losses.
+    /// Returns the log as an instance sees it whose planted fault hides losses.
     fn unnoticed(&self, state: LogState, read: LogCursor) -> LogState {
         let state = match self.0.is_planted(Rule::LostLogsAreNoticed) {
             true => LogState { id: read.id, end: state.end.max(read.offset), ..state },
@@ -339,7 +342,7 @@ impl Backing for Line {
             let LogPart { state, .. } = self.0.double.read_log(from).await?;
             let id = state.id;
             let seen = self.unnoticed(state, from);
-            // Read at the same position, but in the log that replaced the expected one.
+            // The log is read at the same position, but it is the log that replaced the expected one.
             let LogPart { records, .. } = self.0.double.read_log(LogCursor { id, ..from }).await?;
             let is_deaf = self.0.is_planted(Rule::OthersPurgesCount);
             let deafened = |record: LogRecord| LogRecord { bytes: of_nothing(), ..record };

@@ -1,11 +1,11 @@
 //! Counts of requests by client, in a table of a fixed size that all workers share.
 //!
-//! A client occupies one place of a set. A hash with a secret key selects the set, so an attacker can't choose addresses that share
-//! one. If all places of the set are in use, a new client replaces the client that is closest to having its whole burst again, *and
+//! A client occupies one entry of a set. A hash with a secret key selects the set, so an attacker can't choose addresses that share
+//! one. If all entries of the set are in use, a new client replaces the client that is closest to having its whole burst again, *and
 //! inherits that client's count of requests*. So the count of a client is never too low: flooding the table with other addresses
-//! doesn't reset it. The cost: if there are more addresses than places, and all have recent requests, a newcomer may be refused because
-//! of other clients' requests. Places don't expire, since a client whose burst is whole again is equivalent to one that isn't in the
-//! table.
+//! doesn't reset it. The disadvantage: if there are more addresses than entries, and all have recent requests, a new client may be
+//! refused because of other clients' requests. Entries don't expire, because a client that has its whole burst again is equivalent to
+//! one that isn't in the table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::config::RateLimit;
 use crate::protection::rate::{Nanoseconds, Verdict, nanoseconds};
 
-/// Number of places in a set. They are compared one by one: with 16 bytes each, they take up two cache lines.
+/// Number of entries in a set. A search compares one after the other; with 16 bytes each, they take up two cache lines.
 const PLACES: usize = 8;
 
 /// Clients and their requests.
@@ -29,7 +29,7 @@ pub(crate) struct Clients {
 #[derive(Clone, Copy, Debug, Default)]
 struct Set([RateState; PLACES]);
 
-/// A client, and the time at which its requests so far would end if they were evenly spaced.
+/// A client, and the end of its requests so far: the time at which they would end if they were evenly spaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct RateState {
     client: u64,
@@ -57,7 +57,7 @@ impl Clients {
 }
 
 impl Set {
-    /// Returns the place of the client, or the place that it may take.
+    /// Returns the entry of the client, or the entry that it may replace.
     fn place(&mut self, client: u64) -> &mut RateState {
         let Self(places) = self;
         let own = places.iter().position(|place| place.client == client);
@@ -117,7 +117,7 @@ mod tests {
         assert!(!is_admitted(clients.count(&limit, client(7), later)));
     }
 
-    /// A client over its limit stays over it, even if many other addresses send requests.
+    /// A client that exceeds its limit stays over the limit, even if many other addresses send requests.
     #[test]
     fn a_crowd_of_addresses_resets_nobody() {
         let (limit, clients) = (limit(1, 5), Clients::new(64));
@@ -127,13 +127,13 @@ mod tests {
             clients.count(&limit, client(number), now);
         }
         assert!(!is_admitted(clients.count(&limit, client(0), now)));
-        // The whole table admits no more requests than its places.
+        // All entries of the table have used up their bursts, so it admits no further request.
         let admitted = (0..100_000).filter(|number| is_admitted(clients.count(&limit, client(*number), now)));
         assert_eq!(admitted.count(), 0, "all places are used up");
     }
 
     proptest::proptest! {
-        /// For each client, admits no more requests than a table with room for all clients.
+        /// A small table admits no more requests of a client than a table with room for all clients.
         #[test]
         fn a_small_table_is_never_more_generous(
             steps in proptest::collection::vec((0_u64..40, 0_u64..200), 1..400), burst in 1_u32..5,

@@ -52,7 +52,7 @@ impl Protection {
         has_any.then_some(protection)
     }
 
-    /// Takes over the counts for unchanged limits of the site and of its rules.
+    /// Takes over the counts of unchanged limits, both of the site and of its rules.
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.site.iter_mut().zip(&before.site).for_each(|(limiter, before)| limiter.take_over(before));
         for (at, counted_as) in self.counted_as.iter().enumerate() {
@@ -68,7 +68,8 @@ impl Protection {
         }
     }
 
-    /// Returns the limits on requests of these rules, each with its rule; the limit of the site has no rule.
+    /// Returns the limits on requests: the limit of the site, which has no rule, and the limits of these rules, each
+    /// with its rule.
     pub(crate) fn limiters(
         &self,
         rules: impl Iterator<Item = usize>,
@@ -99,13 +100,14 @@ impl Limiter {
         }
     }
 
-    /// Counts a request if this limit applies to it. Returns `None` if it doesn't, for example for an exempt client.
+    /// Counts a request if this limit applies to it. Returns `None` if the limit doesn't apply, for example to an
+    /// exempt client.
     pub(crate) fn count(&self, counted: CountedRequests, client: IpAddr, now: Instant) -> Option<Verdict> {
         let is_for = self.limit.count == counted && !is_within(&self.limit.exempt, client);
         is_for.then(|| self.clients.count(&self.limit, client, now))
     }
 
-    /// Members of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
+    /// Returns members for the fields `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
     pub(crate) fn fields(&self, verdict: Verdict) -> [(&'static str, String); 2] {
         let Self { policy, limit, .. } = self;
         let (remaining, after_ns) = match verdict {
@@ -154,7 +156,7 @@ impl Budget {
     }
 }
 
-/// Rounds up to seconds, so that a client that waits for this time waits long enough.
+/// Rounds up to whole seconds, so that a client that waits this long is admitted.
 pub(crate) fn whole_seconds(time: Nanoseconds) -> u64 {
     time.div_ceil(1_000_000_000)
 }

@@ -1,20 +1,21 @@
 //! Rate limit: a token bucket stored as one number (the generic cell rate algorithm).
 //!
-//! The number is the time at which the requests so far would end if they were evenly spaced. A request is admitted if that time is no
-//! further ahead than a burst allows; it then advances by the interval of one request. All times before `now` are equivalent.
+//! The number is the time at which the requests so far would end if they were evenly spaced. A request is admitted if this time is no
+//! further in the future than a burst allows. The time then advances by the interval of one request. All times before `now` are
+//! equivalent.
 
 use std::time::Duration;
 
 use crate::config::Rate;
 
-/// Nanoseconds since a start chosen by the owner.
+/// Nanoseconds since a time that the caller chooses.
 pub(crate) type Nanoseconds = u64;
 
 pub(super) fn nanoseconds(time: Duration) -> Nanoseconds {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Verdict of a limit on one request.
+/// Result of checking one request against a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Within the limit.
@@ -36,8 +37,8 @@ pub(crate) struct Quota {
 }
 
 impl Rate {
-    /// Decides whether one more request is within the limit at `now`, if the requests so far end at `expected`. Returns the verdict
-    /// with the new end.
+    /// Decides whether one more request is within the limit at `now`, if the requests so far end at `expected`. Returns the verdict,
+    /// and the new end of the requests.
     pub(crate) fn decide(&self, expected: Nanoseconds, now: Nanoseconds) -> (Verdict, Nanoseconds) {
         let (interval, burst) = (self.interval_ns(), self.burst_ns());
         let ahead = expected.saturating_sub(now);
@@ -75,7 +76,8 @@ mod tests {
         Rate { requests, window: Duration::from_secs(window_s), burst }
     }
 
-    /// Checks requests at these times in milliseconds: `Ok` has the remaining requests, `Err` the milliseconds to wait.
+    /// Checks the verdicts on requests at these times, in milliseconds. `Ok` has the number of remaining requests, `Err` the
+    /// milliseconds to wait.
     #[track_caller]
     fn check(rate: Rate, requests: &[(u64, Result<u64, u64>)]) {
         let mut expected = 0;
@@ -99,9 +101,9 @@ mod tests {
         check(rate(10, 1, 1), &[(0, Ok(0)), (99, Err(1)), (100, Ok(0)), (300, Ok(0)), (300, Err(100))]);
         // An idle period accumulates at most one burst.
         check(rate(1, 1, 2), &[(0, Ok(1)), (100_000, Ok(1)), (100_000, Ok(0)), (100_000, Err(1000))]);
-        // Refused requests don't count.
+        // A refused request doesn't count.
         check(rate(1, 1, 1), &[(0, Ok(0)), (500, Err(500)), (900, Err(100)), (1000, Ok(0))]);
-        // A clock that is slightly behind that of another worker.
+        // The clock of one worker may be slightly behind that of another.
         check(rate(1, 1, 2), &[(2000, Ok(1)), (1999, Err(1)), (2000, Ok(0)), (2999, Err(1)), (3000, Ok(0))]);
         check(rate(1, 86_400, u32::MAX), &[(0, Ok(213_502)), (0, Ok(213_501))]);
     }

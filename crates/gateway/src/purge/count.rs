@@ -12,12 +12,12 @@ use super::PurgeOutcome;
 
 /// Number of entries examined in one step, which takes a fraction of a millisecond.
 const STEP_ENTRIES: usize = 500;
-/// Pause between steps, which leaves the processor to requests.
+/// Pause between steps, so that requests can use the processor.
 const STEP_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of steps of a count: a few seconds, since an operator waits for the answer.
 const STEPS_MAX: usize = 4_000;
 
-/// Counts entries in memory. Must run on a thread that answers no requests.
+/// Counts entries in memory. Run this on a thread that answers no requests.
 pub(super) async fn count(cache: &Cache, reach: &Reach) -> PurgeOutcome {
     let mut counted = PurgeOutcome::default();
     let mut walk = cache.memory.walk();
@@ -41,7 +41,7 @@ fn responses(cache: &Cache, reach: &Reach, key: &[u8], entry: &CacheEntry) -> us
     entry.variants().iter().filter(|variant| taken(&variant.head)).count()
 }
 
-/// Effect of a purge on a forward in progress.
+/// Returns the effect of a purge on a forward in progress.
 pub(super) fn doom(reach: &Reach, key: &[u8], head: Option<&StoredHead>) -> Doom {
     let is_taken = match head {
         Some(head) => reach.takes(key, tags_of(head)),

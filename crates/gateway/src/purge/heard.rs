@@ -1,4 +1,4 @@
-//! Purges in the shared log: applies those of other instances here, and sends those of this instance to the others.
+//! Purges in the shared log: applies the purges of other instances, and sends the purges of this instance to the others.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ use crate::worker::Shared;
 /// Reach of a purge among the instances that share a tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReach {
-    /// Whether all instances have applied it, and all are listed.
+    /// Whether all instances have applied the purge, and all are listed.
     pub complete: bool,
-    /// Reach in each instance.
+    /// The reach in each instance.
     pub instances: Vec<InstanceReach>,
-    /// Stores whose servers haven't recorded the purge yet. Other instances apply it once they have.
+    /// Stores whose servers haven't recorded the purge yet. Other instances apply the purge when the servers have recorded it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub silent_stores: Vec<String>,
 }
@@ -68,7 +68,7 @@ pub struct InstanceReach {
     /// Store that it shares; `None` for the default store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Time until it was known to have applied the purge; `None` if that took too long.
+    /// Time until the instance reported that it has applied the purge; `None` if it didn't report that in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_ms: Option<u64>,
 }
@@ -103,8 +103,8 @@ pub(crate) async fn read_on(
         let (LogPart { state, records }, continuity) =
             read_behind(log, from, invalidations.last_record()).await?;
         if continuity != Continuity::Whole {
-            // Responses with positions in the lost log must not be compared with records of its replacement, so the log gets a new
-            // name.
+            // The positions of responses in the lost log must not be compared with records of the new log, so the new log gets a
+            // different name.
             let state = match continuity {
                 Continuity::Lost => {
                     tracing::warn!(
@@ -130,8 +130,8 @@ pub(crate) async fn read_on(
     }
 }
 
-/// Reads the records after a position, and compares the log with the part that was read before. Reads the record before that position
-/// again: only this reveals a log that was reset and has grown to the same length since.
+/// Reads the records after a position, and compares the log with the part that was read before. To detect a log that was reset and
+/// has grown to the same length since, it reads the record before the position again.
 async fn read_behind(
     log: &FleetLog,
     from: LogCursor,
@@ -141,7 +141,7 @@ async fn read_behind(
         let mut part = log.backing.read_log(LogCursor { offset: last.begins, ..from }).await?;
         let continuity = part.continues(&from, &last);
         part.records.retain(|record| record.end > from.offset);
-        // A single record may fill a whole read.
+        // The last known record may fill the whole read. The records after it are then read separately.
         if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
             return Ok((part, continuity));
         }
@@ -180,8 +180,8 @@ fn unknown() -> PurgeRecord {
     PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: PurgeTarget::Everything }
 }
 
-/// Returns the keys of a URL. If it belongs to no site of this instance, its key has no site either: a reload may have removed the
-/// site, and may restore it.
+/// Returns the keys of a URL. If the URL belongs to no site of this instance, its key has no site, because a reload may have removed
+/// the site, and may restore it.
 fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
     let sites = live.routes.sites_storing(authority, &path_and_query);
@@ -191,8 +191,8 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     Some(sites.into_iter().map(|site| key_of(site, scheme, authority, &path_and_query)).collect())
 }
 
-/// Returns the positions up to which all instances report having read, in each of these stores. Must be called before a purge is
-/// announced.
+/// Returns the positions up to which all instances report that they have read the log of each of these stores. Call this before
+/// announcing a purge.
 pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     let said = stores.iter().map(async |store| match &store.tier {
         Some(tier) => tier.log.fleet.said().await.unwrap_or_default(),
@@ -201,8 +201,8 @@ pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     join_all(said).await
 }
 
-/// Announces a purge that has taken effect here to other instances, and waits until they have read it, in all of these stores
-/// concurrently. `said` has their previous positions, in the order of the stores.
+/// Announces a purge of this instance to the others, in all of these stores concurrently, and waits until the others have read it.
+/// `said` has their previous positions, in the order of the stores.
 pub(super) async fn tell(
     stores: &[&Store],
     said: &[Vec<LogCursor>],
@@ -215,7 +215,7 @@ pub(super) async fn tell(
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
 }
 
-/// Announces a purge to the instances of one store, and returns the reach. A record that can't be written now is written later.
+/// Announces a purge to the instances of one store, and returns the reach. If the record can't be written now, it is written later.
 async fn tell_in(
     (cache, log): (&Cache, &FleetLog),
     said: &[LogCursor],
@@ -225,7 +225,7 @@ async fn tell_in(
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
     let reached = match log.send().await? {
-        // The log has shrunk, and an instance had read further: the positions that other instances report are meaningless.
+        // The log has become shorter than the part that an instance has read, so the reported positions have no meaning.
         Some(place)
             if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
                 || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
@@ -233,21 +233,21 @@ async fn tell_in(
             Arrivals { is_complete: false, ..log.reach(place).await }
         }
         Some(place) => log.reach(place).await,
-        // Another task has written it in the meantime.
+        // Another task has written the record in the meantime.
         None => log.reach(log.backing.log_state().await?.cursor()).await,
     };
     let is_complete = reached.is_complete && log.sent() >= posted;
     Ok(Arrivals { is_complete, ..reached })
 }
 
-/// Returns the record that a request has changed the entries of a URL, for other instances.
+/// Returns the record that informs other instances that a request has changed the entries of a URL.
 pub(crate) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> PurgeRecord {
     let url = format!("{}://{authority}{path_and_query}", scheme.as_str());
     record(PurgeTarget::Url(url), PurgeMode::Hard)
 }
 
-/// Returns the record that a request has changed the responses of its host in these groups, for other instances. Without groups, or
-/// with more than a purge can have, it covers all responses of the host.
+/// Returns the record that informs other instances that a request has changed the responses of its host in these groups. Without
+/// groups, or with more groups than a purge can have, the record covers all responses of the host.
 pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
     let host = host_of(authority).to_ascii_lowercase();
     let selection = Selection { host: Some(host), ..Selection::default() };
@@ -261,9 +261,9 @@ pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
 
 /// Applies an invalidation here, and posts its record for other instances.
 ///
-/// Both happen under one lock, so that the log has the invalidations by requests in the order of their numbers here. In a different
-/// order, no position in the log would be after the invalidation by one POST and before the next. The stored response to that POST is
-/// as old as its position, and would be lost.
+/// The invalidation and its record are handled under one lock, so that the log has the invalidations by requests in the order of
+/// their numbers in this process. In a different order, the log would have no position after the invalidation by one POST and before
+/// the next one. The stored response to the first POST would then count as older than the second invalidation, and be lost.
 pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) {
     let Some(log) = store.tier.as_ref().map(|tier| &tier.log) else { return take() };
     let _turn = log.numbered();
@@ -271,12 +271,12 @@ pub(crate) fn in_turn(store: &Store, record: &PurgeRecord, take: impl FnOnce()) 
     store.cache.invalidations.record_posted(record.id, log.post(record));
 }
 
-/// Waits for a short time until the invalidations of an unsafe request are in the log. Doesn't wait for other instances.
+/// Waits for a short time until the invalidations of an unsafe request are in the log. The function doesn't wait for other instances.
 pub(crate) async fn tell_briefly(stores: &[&Store]) {
     let sends = stores.iter().filter_map(|store| Some(store.tier.as_ref()?.log.send()));
-    // The synchronisation task writes records that aren't written in time.
+    // If records aren't written in time, the synchronisation task writes them.
     let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }
 
-/// Maximum wait of an unsafe request's client.
+/// Maximum time for which the client of an unsafe request waits.
 const TELL_WAIT_MAX: Duration = Duration::from_millis(20);

@@ -23,19 +23,19 @@ pub struct PurgeOrder {
     pub tags_match: TagsMatch,
     /// Name of a site.
     pub site: Option<String>,
-    /// Host; with a port, only that port.
+    /// Host. If a port is given, only responses for this port are purged.
     pub host: Option<String>,
     /// Start of URLs: `https://host/path`, `host/path`, or a path.
     pub prefix: Option<String>,
     /// Whether to purge everything.
     pub everything: bool,
-    /// Mode: whether purged responses are removed, or stay for validation.
+    /// Whether purged responses are removed, or kept for validation.
     pub mode: PurgeMode,
     /// Whether to only count the responses that would be purged.
     pub dry_run: bool,
 }
 
-/// Reason why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
+/// Reason why nothing can be purged. The enum isn't `#[non_exhaustive]`, because the admin API has a status for each reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PurgeError {
     /// The URL isn't absolute, isn't http or https, or has user information or a fragment. The caller must correct it.
@@ -129,7 +129,7 @@ pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<PurgeTa
         }
     };
     match what.check() {
-        // Reported as in earlier versions, which could only purge URLs.
+        // Earlier versions could only purge URLs, and reported this error.
         Err(_) if url.is_some() => Err(PurgeError::UrlInvalid { url: url.clone().unwrap_or_default() }),
         checked => checked.map(|()| what).map_err(PurgeError::from),
     }
@@ -152,8 +152,8 @@ fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, Purge
     })
 }
 
-/// Returns the site of an order. Tags without a site or host belong to the only site, if there is just one. A named site must exist,
-/// because sites are identified by name.
+/// Returns the site of an order. If there is only one site, tags without a site or host belong to it. If the order names a site,
+/// this site must exist.
 fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Option<String>, PurgeError> {
     let sites_there = &live.config.sites;
     match (&order.site, &sites_there[..]) {
@@ -165,7 +165,7 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
     }
 }
 
-/// Returns warnings about a purge by tags if no site configures the fields that contain tags: then only `Cache-Groups` is read.
+/// Returns warnings about a purge by tags if no site of the purge configures fields with tags, so that only `Cache-Groups` is read.
 pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
     let PurgeTarget::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
     let is_asked = |named: &&Arc<Site>| site.as_ref().is_none_or(|site| named.name == *site);
@@ -174,7 +174,7 @@ pub(super) fn warnings(what: &PurgeTarget, live: &ActiveConfig) -> Vec<String> {
         None => live.config.sites.iter().filter(is_asked).collect(),
     };
     let has_no_tags = |site: &&Arc<Site>| site.tags.fields.is_empty();
-    // If there is no site, a different warning reports it.
+    // If no site matches, a different warning says so.
     if tags.is_empty() || asked.is_empty() || !asked.iter().all(has_no_tags) {
         return Vec::new();
     }
@@ -190,7 +190,7 @@ pub(super) struct Miss {
     pub(super) hints: Option<PurgeHints>,
 }
 
-/// Compares the host of an order, and the path if it names a site, with those of the sites.
+/// Compares the host of an order with the hosts of the sites, and its path if it names a site.
 pub(super) fn miss(order: &PurgeOrder, what: &PurgeTarget, live: &ActiveConfig) -> Miss {
     let PurgeTarget::Selected(Selection { host, prefix, site, .. }) = what else { return Miss::default() };
     let path = prefix.as_deref().unwrap_or("/");
@@ -229,7 +229,7 @@ fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<
     Some(format!("`{host}` is taken as a host; write `/{bare}` for a path"))
 }
 
-/// Returns whether a host is a bare word: host names on the internet contain a dot.
+/// Returns whether a host is a bare word, without the dot of internet host names.
 fn is_bare_word(host: &str) -> bool {
     !host.contains(['.', ':']) && host != "localhost"
 }

@@ -1,4 +1,4 @@
-//! URLs as operators write them, and equivalent URLs that clients may have requested.
+//! URLs that operators write, and equivalent URLs that clients may have requested.
 
 use caching::{authority, target};
 use message::head::Scheme;
@@ -6,13 +6,13 @@ use message::head::Scheme;
 use crate::config::Config;
 use crate::routing::host_of;
 
-/// Returns the schemes and authorities that clients have probably used for a URL: either scheme, with the port of the URL, without a
-/// port, or with the port of a listener. An operator inside the network may know neither the scheme nor the port that clients use with
-/// a proxy in front. Entries under these keys are counted and purged immediately. Entries for other ports are matched by the name of
-/// their key, which has no port. The first result is the URL's own.
+/// Returns the schemes and authorities that clients have probably used for a URL: each scheme, with the port of the URL, without a
+/// port, and with the port of each listener. If a proxy is in front, an operator inside the network may know neither the scheme nor
+/// the port that clients use. Entries under these keys are counted and purged immediately. Entries for other ports are found by the
+/// name of their key, which has no port. The first result is that of the URL itself.
 pub(crate) fn asked_as(scheme: Scheme, authority: &str, config: &Config) -> Vec<(Scheme, String)> {
     let ports = config.listeners.iter().map(|listener| listener.address.port());
-    // A default port is left out.
+    // Default ports are left out.
     similar(scheme, authority, ports.filter(|port| ![0, 80, 443].contains(port)))
 }
 
@@ -33,7 +33,8 @@ fn similar(scheme: Scheme, authority: &str, ports: impl Iterator<Item = u16>) ->
     found
 }
 
-/// Splits a URL into scheme, authority, and path with query in normal form. Without a path, it is `/`, as in a request for the URL.
+/// Splits a URL into scheme, authority, and path with query in normal form. If the URL has no path, the path is `/`, as in a request
+/// for the URL.
 pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, String)> {
     let (scheme, rest) = match url.split_once("://")? {
         (scheme, rest) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),

@@ -40,14 +40,14 @@ pub(crate) enum Delivered {
 }
 
 impl Reply {
-    /// Returns the account of a reply whose body is in memory and sent completely.
+    /// Returns the byte counts of a reply whose body is in memory and was sent completely.
     pub(crate) fn sent(&self) -> Sent {
         let body_bytes = self.body.at_hand().map_or(0, |body| body.len() as u64);
         Sent { status: self.status, body_bytes, received_bytes: 0, delivered: Delivered::Whole }
     }
 }
 
-/// Counts and logs one request. Returns the time at which it ended, so that the caller needn't read the clock again.
+/// Counts and logs one request. Returns the time at which the request ended, so that the caller doesn't have to read the clock again.
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
     if let Some(timeline) = request.timeline {
@@ -59,7 +59,8 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
     ended
 }
 
-/// A request that outlives the buffer of its connection, as sent by its client, with the servers that were tried if it was forwarded.
+/// A request as its client sent it, which outlives the buffer of its connection. For a forwarded request, the value includes the
+/// servers that were tried.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedRequest<'a> {
     pub(crate) request: &'a OwnedRequest,
@@ -77,7 +78,7 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
-/// Like [`record`], for a request that outlives the buffer of its connection.
+/// Counts and logs a request that outlives the buffer of its connection, like [`record`].
 pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Reply, sent: Sent) -> Instant {
     let LoggedRequest { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
@@ -91,8 +92,8 @@ pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Re
     ended
 }
 
-/// Counts and logs a request whose client left before a response was available. No status was sent, so the log has the status that
-/// other proxies use for this case.
+/// Counts and logs a request whose client left before a response was available. The client received no status, so the log has the
+/// status that other proxies use for this case.
 pub(crate) fn record_left(plan: &Plan, reason: &'static str, received_bytes: u64) {
     record_unanswered(
         plan,
@@ -122,7 +123,7 @@ fn record_unanswered(plan: &Plan, problem: &Problem, received_bytes: u64) {
     record_owned(&plan.worker, LoggedRequest::of(plan), &reply, sent);
 }
 
-/// A request that waits for its response. If a draining process drops it before the wait ends, the drain limit is the cause.
+/// A request that waits for its response. If a draining process drops this value before the wait ends, the drain limit is the cause.
 pub(crate) struct AwaitedReply<'a> {
     plan: &'a Plan,
     has_ended: bool,

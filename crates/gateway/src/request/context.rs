@@ -1,5 +1,5 @@
-//! Context of a request that every step of the pipeline reads: borrowed while the request is in the buffer of its connection, owned
-//! after that.
+//! Context of a request, for every step of the pipeline. The context is borrowed while the request is in the
+//! buffer of its connection, and owned after that.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -40,12 +40,12 @@ pub(crate) struct SiteContext<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) at: SiteContext<'a>,
-    /// Place of the rule in the site.
+    /// Position of the rule in the site.
     pub(crate) matched: RuleMatch,
     pub(crate) rule: &'a CacheRule,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
-    /// Time at which stored responses are evaluated.
+    /// Time for which the freshness of stored responses is evaluated.
     pub(crate) now: Timestamp,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct OwnedContext {
     pub(crate) worker: Arc<Worker>,
     pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
-    /// Place of the rule in the site.
+    /// Position of the rule in the site.
     pub(crate) rule: RuleMatch,
     pub(crate) request: Arc<Inbound>,
     pub(crate) facts: RequestFacts,
@@ -131,7 +131,7 @@ impl OwnedContext {
         self.site.rule_at(self.rule)
     }
 
-    /// Returns the client that a forward counts for.
+    /// Returns the client to which a forward is attributed.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
     }
@@ -140,7 +140,7 @@ impl OwnedContext {
         self.live.config.storage_rules(&self.site.config, self.rule())
     }
 
-    /// Returns the key of the request's URL alone, if the request's key has more parts.
+    /// Returns the key of the request's URL alone, if the key of the request has more parts.
     pub(crate) fn site_key(&self) -> Option<Vec<u8>> {
         let request = &self.request;
         let has_more = self.facts.method == MethodClass::Query || !request.keyed.is_empty();
@@ -160,7 +160,7 @@ impl OwnedContext {
         }
     }
 
-    /// Returns a response with the fields that the site forwards.
+    /// Returns an origin's response with only the fields that the site forwards.
     pub(crate) fn arrived<'a>(&self, response: &'a OriginResponse, times: ExchangeTimes) -> Arrived<'a> {
         let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
         let (fields, site) = (response.fields.clone(), &self.site.config);

@@ -1,6 +1,6 @@
 //! Decides what to do with the result of a look-up, as a pure function of values. `decide.txt` lists the decision for every case.
 //!
-//! The decision doesn't depend on the source of the stored response.
+//! The decision is the same for stored responses from memory and from the tier.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct ReuseInput<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) entry: Option<&'a Arc<CacheEntry>>,
     pub(crate) key: &'a [u8],
-    /// Time after its expiration during which a stored response still proves that responses are shared.
+    /// For this time after its expiration, a stored response still proves that responses for the key are shared.
     pub(crate) lately_ms: u64,
     pub(crate) now: Timestamp,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ReuseInput<'a> {
 pub(crate) enum Standing {
     Valid,
     Invalidated,
-    /// May have been changed elsewhere, and the source that knows doesn't answer.
+    /// Another instance may have changed the response, and the tier doesn't answer.
     Unverified,
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum Standing {
 pub(crate) enum Decision<H> {
     /// The stored response is used.
     Use(H, Use),
-    /// The response of the origin is for this client alone; a stored response may be used if the origin fails.
+    /// The request is forwarded, and its response is for this client alone. A stored response may be used if the origin fails.
     Forward(ForwardReason, Option<H>),
-    /// The request must be forwarded; the response may be stored.
+    /// The request is forwarded, and its response may be stored.
     Fetch(Asking<H>),
     /// `only-if-cached`, and no stored response can be used.
     Unavailable,
@@ -80,7 +80,7 @@ pub(crate) struct Circumstances {
     pub(crate) precondition_miss: PreconditionMiss,
 }
 
-/// Contents under the key, as seen by the request.
+/// Stored responses under the key, from the point of view of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
@@ -92,14 +92,14 @@ pub(crate) enum Stored {
     Whole,
 }
 
-/// Significance of a hit-for-miss note under the key.
+/// Meaning of a hit-for-miss note under the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// No valid note applies to this request.
     Silent,
-    /// The response to this request won't be stored either.
+    /// A note applies: the response to this request won't be stored either.
     Holds(Uncacheable),
-    /// A note exists, but a stored response was shared recently.
+    /// A note exists, but a stored response is fresh, or was fresh until recently.
     Refuted,
 }
 
@@ -164,7 +164,7 @@ impl ReuseInput<'_> {
     }
 }
 
-/// Decides what to do for a policy of `reuse`. Circumstances are evaluated only if the request may have to be forwarded.
+/// Decides what to do, given the policy's result `reuse`. `circumstances` is called only if the request may have to be forwarded.
 fn decide<H>(
     facts: &RequestFacts,
     reuse: Reuse,
@@ -177,13 +177,13 @@ fn decide<H>(
         (Reuse::Stale, Some(hit)) => Decision::Use(hit, Use::Stale(Reason::MaxStale)),
         (Reuse::StaleWhileRevalidate, Some(hit)) => Decision::Use(hit, Use::StaleWhileRevalidate),
         (Reuse::Unavailable(_), _) => Decision::Unavailable,
-        // The response was generated for other clients, so it must not be used here even if the origin fails.
+        // The stored response is for other clients, so it must not be used for this one even if the origin fails.
         (Reuse::Forward(NotReused::Credentials), _) => {
             ask(facts, NotReused::Credentials, None, circumstances)
         }
         // A stale response without a validator is still useful if the origin fails.
         (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => ask(facts, reason, stale, circumstances),
-        // Reuse without a stored response can't happen; forwarding is always correct.
+        // The policy never permits reuse without a stored response. Forwarding is always correct.
         (_, None) => ask(facts, NotReused::Miss, None, circumstances),
     }
 }
@@ -204,14 +204,14 @@ fn ask<H>(
         return Decision::Forward(why, stale);
     }
     let circumstances = circumstances(stale.as_ref());
-    // The origin can answer these requests with less than the complete response, which is enough for one client. A stale response is
-    // more valuable: it may be validated, or used if the origin fails.
+    // The origin can answer such a request with less than the complete response, which is enough for one client. If there is a stale
+    // response, this doesn't apply, because it may be validated, or used if the origin fails.
     let is_partial = facts.has_conditions || facts.has_range;
     if is_partial && stale.is_none() && matches!(circumstances.note, Note::Holds(_)) {
         return Decision::Forward(ForwardReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
     }
     let origin_judges = origin_judges(facts, circumstances);
-    // The origin sends a part to one client if the precondition holds.
+    // If the precondition holds, the origin sends a part, which is for this client only.
     if facts.has_range && origin_judges {
         return Decision::Forward(why, stale);
     }
@@ -220,9 +220,9 @@ fn ask<H>(
         Stored::Nothing | Stored::Others | Stored::Part => AskedFor::OnMiss,
         Stored::Whole => AskedFor::Whole,
     };
-    // A request for a newer response must not receive one that was requested earlier. If a response wasn't stored last time, it may be
-    // stored or not this time, so no request waits for it. A response stored only for requests without credentials indicates that
-    // nothing is shared with other clients.
+    // A client that requires a newer response must not get a response that was requested earlier. If the last response wasn't stored,
+    // the next one may not be stored either, so no request waits for it. A response that is stored only for requests without
+    // credentials indicates that responses aren't shared with other clients.
     let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
     let sharing = match circumstances.note {
         Note::Holds(known) => Sharing::Unlikely(known),
@@ -232,7 +232,7 @@ fn ask<H>(
     Decision::Fetch(Asking { reason, stale, sharing, asked_for })
 }
 
-/// Returns whether the preconditions of the client are left to the origin, because no stored response can be compared with them.
+/// Returns whether the origin evaluates the preconditions of the client, because there is no stored response to compare with.
 //= RFC 9111 section 4.3.2: preconditions where nothing is stored
 fn origin_judges(facts: &RequestFacts, circumstances: Circumstances) -> bool {
     facts.has_conditions
@@ -309,7 +309,7 @@ mod tests {
         shown(reuse, decide(&facts, reuse, SELECTED[selected], |_| circumstances))
     }
 
-    /// Describes a decision. The reason is that of the policy unless the description has its own.
+    /// Describes a decision. The reason is that of the policy, unless the decision has a reason of its own.
     fn shown(reuse: Reuse, decision: Decision<()>) -> String {
         let given = match reuse {
             Reuse::Fresh | Reuse::RefreshAhead | Reuse::Stale | Reuse::StaleWhileRevalidate => {

@@ -15,7 +15,7 @@ use crate::request::reply::Reply;
 use crate::request::serve::Use;
 use crate::rewrite::reading;
 
-/// Adds the request fields that are part of the key. Credentials are named, but not shown.
+/// Adds the request fields that are part of the key. For credentials, it shows the name but not the value.
 pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
     reading::keyed_lines(keyed).into_iter().fold(finding, |finding, (name, value)| {
         let shown =
@@ -24,7 +24,8 @@ pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
     })
 }
 
-/// Returns findings about the stored responses under the key: the one that the request selects, or why none matches.
+/// Returns findings about the stored responses under the key: which response the request selects, or why each
+/// doesn't match.
 pub(crate) fn selection(
     entry: Option<&CacheEntry>,
     selected: Option<&Hit>,
@@ -51,7 +52,7 @@ pub(crate) fn selection(
     };
     let which = match hit.head.is_selected_by(request) {
         true => "matches",
-        false => "is certain to be the origin's choice for this request, too",
+        false => "is certainly the response that the origin selects for this request",
     };
     let says = match variants.len() {
         1 => format!("the stored response {which}"),
@@ -96,7 +97,7 @@ pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
         .with("id", purge.id.to_string(), "")
 }
 
-/// Returns a finding with the reason why the cache isn't used for a request, or is no longer used.
+/// Returns a finding with the reason why the cache isn't used for a request.
 pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding {
     Finding::new(step, format!("{says}: {}", explain::sentence(detail.meaning())), detail.section()).with(
         "reason",

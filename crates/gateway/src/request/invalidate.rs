@@ -47,12 +47,12 @@ pub(crate) async fn apply(plan: &Plan, response: &OriginResponse, spared: Option
     heard::tell_briefly(&changed).await;
 }
 
-/// Invalidates the responses of groups, here and on other instances.
+/// Invalidates the responses of groups, on this instance and on others.
 fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
         Groups::Named(names) => names.clone(),
-        // Covers all responses of the host.
+        // Without names, the invalidation covers all responses of the host.
         Groups::TooMany => Vec::new(),
     };
     let request = plan.request();
@@ -66,10 +66,10 @@ fn invalidate_groups(plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreI
     }
 }
 
-/// Returns the sites that an invalidation applies to, each with path and query as in its cache keys.
+/// Returns the sites to which an invalidation applies, each with the path and query of its cache keys.
 ///
-/// The response names URLs as clients know them, but responses to rewritten URLs are stored under the new URLs. An origin may also name
-/// URLs in its own, rewritten form, so both forms are invalidated.
+/// The response contains URLs as clients request them, but responses to rewritten URLs are stored under the new URLs. An origin may
+/// also write URLs in the rewritten form, so both forms are invalidated.
 fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSite>, String)> {
     let mut places = Vec::new();
     let mut add = |(site, place): (&Arc<LiveSite>, String)| {
@@ -85,7 +85,7 @@ fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSit
         let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
         site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
     }
-    // Rules may produce a path that belongs to another site or to no site, so the request's own site is included, too.
+    // The path after rewriting may belong to another site or to no site, so the site of the request is included, too.
     let own = plan.asked.is_some().then_some(&plan.site);
     for place in as_forwarded {
         site_of(&place).into_iter().chain(own).for_each(|site| add((site, place.clone())));
@@ -133,11 +133,11 @@ async fn invalidate_place(
     let store = plan.worker.store(site);
     let cache = &store.cache;
     if plan.rule().caching.groups_invalidated == GroupsInvalidated::Shared {
-        // Only the stored response knows the groups that it belongs to.
+        // Only a stored response contains the groups to which it belongs.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let rules = plan.live.config.storage_rules(&site.config, rule);
         let groups_max = rules.groups_max;
-        // Held while the entries are looked up, because memory may not keep them.
+        // The loaded entries are held during the look-ups, because memory may not keep them.
         let _loaded = match &store.tier {
             Some(tier) => {
                 join_all(keys.iter().map(|key| tier.load(key, Asker { rules, site_key: None }))).await
@@ -159,11 +159,11 @@ async fn invalidate_place(
 fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
     let Some(entry) = cache.look_up(key) else { return Vec::new() };
     let groups = entry.variants().iter().map(|variant| groups_of(&variant.head, groups_max));
-    // A response in too many groups has no usable list of groups.
+    // If a response belongs to too many groups, its list of groups isn't used.
     groups.filter(|groups| matches!(groups, Groups::Named(_))).collect()
 }
 
-/// Returns the groups of a stored response, from the field lines that other instances use, too.
+/// Returns the groups of a stored response, from the same field lines that other instances use.
 fn groups_of(head: &StoredHead, max: usize) -> Groups {
     let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Provenance::judged).collect();
     match fields::contains(&judged, "cache-groups") {

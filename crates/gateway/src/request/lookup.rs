@@ -45,9 +45,9 @@ pub(crate) struct Lookup<'a> {
 
 /// Outcome of a look-up.
 pub(crate) enum Found {
-    /// The response of the origin is for this client alone; a stored response may be used if the origin fails.
+    /// The request is forwarded, and its response is for this client alone. A stored response may be used if the origin fails.
     Forward(ForwardReason, Option<StandIn>),
-    /// The content must be read first: it is part of the cache key.
+    /// The content must be read first, because it is part of the cache key.
     NeedContent,
     /// A stored response can be used.
     Use(Hit, Use),
@@ -232,7 +232,7 @@ impl<'a> Lookup<'a> {
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
             return invalidations.look_up(key, self.stamp);
         }
-        // Entries under such a key are invalidated through the key of their URL alone.
+        // An entry whose key has more parts than the URL is invalidated through the key of the URL alone.
         invalidations.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
@@ -339,7 +339,7 @@ impl<'a> Lookup<'a> {
 /// Looks up a request, and replies if a stored response can be used.
 ///
 /// # Errors
-/// Returns how to continue, if no immediate reply is possible.
+/// Returns how to continue if there is no immediate reply.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, ForwardMode> {
     let request = lookup.request;
     let unavailable = || lookup.at.reply(&Problem::only_if_cached());
@@ -394,7 +394,7 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>) -> Result<Reply, Fo
 /// Looks up the request of a plan, with its content if that is part of its key.
 ///
 /// # Errors
-/// As for [`settle`].
+/// Returns the errors of [`settle`].
 pub(crate) fn again(plan: &Plan, content: Option<&Bytes>, tier: TierLookUp) -> Result<Reply, ForwardMode> {
     let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
     let request = RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) };
@@ -430,8 +430,8 @@ pub(crate) async fn read_content(plan: &Plan, body: RequestBody) -> Next {
     }
 }
 
-/// Returns whether a look-up must first compute the fields as sent to the origin: they differ from the request's fields, and this
-/// record's `Vary` nominates some of them.
+/// Returns whether a look-up must first compute the fields of the forwarded request, because they differ from the received fields, and
+/// `Vary` of this record nominates some of them.
 fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
     let differs = || request.nominations == Nominations::Some || reading::changes_fields(site);
     record.variants().iter().any(|variant| {

@@ -39,7 +39,7 @@ pub(crate) struct OriginCall<'a> {
     pub(crate) owned: &'a OwnedContext,
     /// Stored response that is validated, if any.
     pub(crate) validated: Option<&'a StoredHead>,
-    /// Permit of the circuit breaker, if already obtained.
+    /// Permit of the circuit breaker, if the caller already has one.
     pub(crate) probe: Option<Probe>,
 }
 
@@ -72,7 +72,7 @@ impl OriginCall<'_> {
             write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
         }
         let asked = request.record.as_ref().map(|_| asked_with(&fields));
-        // Converted into a future immediately: a request held in a separate variable would be copied on each miss.
+        // The request becomes a future immediately, because a separate variable would cost a copy on each miss.
         let sending = match self.origin_request(fields, body) {
             Ok(asked) => Either::Left(site.upstream.send(asked, &site.config.timeouts, interim, Some(tried))),
             Err(error) => Either::Right(future::ready(Err(error))),
@@ -93,7 +93,7 @@ impl OriginCall<'_> {
         Ok(response)
     }
 
-    /// Applies the rules of the site to the response, before it is judged, stored or delivered.
+    /// Applies the rules of the site to the response, before the cache decides about it, stores it or delivers it.
     fn transformed(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
         let (site, record) = (&self.site, self.request.record.as_ref());
         if !site.has_transforms() {
@@ -187,7 +187,8 @@ impl OriginCall<'_> {
         balance::hash(&key_of(&self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
-    /// Returns `Host` for the origin: as sent by the client, or the name of the origin's first server if an HTTP/1.0 client sent none.
+    /// Returns `Host` for the origin: the value that the client sent, or the name of the origin's first server if an HTTP/1.0 client
+    /// sent none.
     fn authority(&self) -> Option<HeaderValue> {
         match (&self.request.authority[..], &self.site.config.origin.servers[0].endpoint.address) {
             ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
@@ -244,7 +245,7 @@ impl OriginCall<'_> {
 }
 
 impl OwnedContext {
-    /// Returns the error for a response that wasn't requested: 304 without conditions, or 206 without a range. Counts it for the
+    /// Returns the error for a response that wasn't requested: 304 without conditions, or 206 without a range. Counts the error for the
     /// origin.
     pub(crate) fn unasked(&self, asked: Asked, status: StatusCode) -> Option<OriginError> {
         let Self { worker, site, request, .. } = self;
@@ -286,7 +287,7 @@ fn write_trace_fields(
 ) {
     let own = asking.and_then(Measuring::context);
     let context = own.or_else(|| timeline?.context());
-    // Without the flag, the origin would make its own sampling decision.
+    // Without a `traceparent` that isn't sampled, the origin would make its own sampling decision.
     let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
     let mut write = |name: &str, value: &[u8]| {
         if !hidden.iter().any(|hidden| hidden == name) {
@@ -299,7 +300,7 @@ fn write_trace_fields(
     }
 }
 
-/// Returns a field value as printable text; quotes aren't escaped.
+/// Returns a field value as printable text, without escaping quotes.
 fn readable(value: &[u8]) -> String {
     let escaped = |byte: &u8| match byte {
         b' '..=b'~' => char::from(*byte).to_string(),

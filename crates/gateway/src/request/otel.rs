@@ -60,7 +60,7 @@ fn telling(live: &ActiveConfig, request: &RequestHead<'_>) -> Telling {
     if is_told { Telling::ServerTiming } else { Telling::Nothing }
 }
 
-/// Returns the position of a request in a trace, from its trusted fields.
+/// Returns the position of a request in a trace, from its trace fields if they are trusted.
 fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     let said = parent_of(request);
     let is_believed = match tracing.accept_parent {
@@ -91,7 +91,8 @@ fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     }
 }
 
-/// Returns the `traceparent` of a request. Multiple fields are all ignored, and one named by `Connection` counts as absent.
+/// Returns the `traceparent` of a request. If there are several `traceparent` fields, all are ignored. A field that
+/// `Connection` names counts as absent.
 fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     let is_nominated = || HopByHop::of(request.fields).contains(PARENT_FIELD);
     if request.nominations == Nominations::Some && is_nominated() {
@@ -117,7 +118,7 @@ fn attributes(live: &ActiveConfig, tracing: &TracingConfig, request: &RequestHea
     attributes.push(("network.protocol.version", request.version.of_protocol().into()));
     attributes.push(("client.address", client.to_string().into()));
     if let Some(query) = query {
-        // Redaction recognises parameters by the character before them.
+        // Redaction recognises a parameter by the character before it, which is `?` for the first one.
         let shown = tracing.redaction.shown(format!("?{query}").as_bytes());
         attributes.push(("url.query", shown[1..].to_owned().into()));
     }
@@ -171,7 +172,8 @@ pub(crate) fn end(
     timeline.end(ended, Ended { status, attributes });
 }
 
-/// Adds the timings to the reply, if the first half of the exchange created one and its client requested timings.
+/// Adds the timings to the reply, if the first half of the exchange has created a reply and its client requested
+/// timings.
 pub(crate) fn tell(timeline: Option<&Arc<Timeline>>, step: &mut Step) {
     if let (Some(timeline), Step::Reply(reply)) = (timeline, step) {
         tell_in(timeline, reply);

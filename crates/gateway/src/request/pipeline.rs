@@ -13,8 +13,8 @@
 //! | DELIVER | a default response replaces a failure, the form for the client is chosen, and response rules apply; the bytes are sent | [`respond`], [`compress`], [`shape`], `server` | ACCOUNT |
 //! | ACCOUNT | metrics, access log, spans | [`account`], [`otel`] | |
 //!
-//! [`begin`] runs the steps that don't wait: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan: each step returns
-//! the [`Next`] one, and no step calls another. `caching` makes the decisions; these steps act on them.
+//! [`begin`] runs the steps that don't wait, and returns a reply or a [`Plan`]. [`finish`] carries out a plan: each step returns the
+//! [`Next`] step, and no step calls another. `caching` makes the decisions, and these steps carry them out.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ use crate::rewrite::rules::Matching;
 use crate::routing::{Ambiguity, LiveSite, Readings, Routed, spelled_part};
 use crate::worker::Worker;
 
-/// Runs the steps that don't wait. `key` is scratch space of the connection; `started` is the time at which the header section was
+/// Runs the steps that don't wait. `key` is a buffer of the connection. `started` is the time at which the header section was
 /// complete.
 //= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
@@ -104,10 +104,10 @@ fn rewrite(at: SiteContext<'_>, (request, readings): Spelled<'_>, key: &mut Vec<
     step
 }
 
-/// A request with the readings of its path, if origins may interpret it in different ways.
+/// A request, with the possible interpretations of its path if origins may interpret it in different ways.
 type Spelled<'a> = (&'a RequestHead<'a>, Option<&'a Readings>);
 
-/// ROUTE: finds the rule. `asked` is the request as sent by its client, with the rules that changed it.
+/// ROUTE: finds the rule. `asked` is the request that the client sent, with the rules that have changed it.
 #[inline(always)]
 fn choose_rule(
     at: SiteContext<'_>,
@@ -168,8 +168,8 @@ fn refusal(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: Option<&Re
     ambiguous.or_else(|| denied(at.live, &at.site.config, request))
 }
 
-/// Returns the refusal of a path that origins interpret in different ways, or as a path of another site, whose access list and rules
-/// would be bypassed.
+/// Returns the refusal of a path that origins may interpret in different ways, or as a path of another site, whose access list and
+/// rules the request would bypass.
 fn ambiguous(at: &SiteContext<'_>, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
     misspelt(at.site, request, readings).or_else(|| {
         let read = at.live.routes.read_as_of_another(at.site, request.authority, readings)?;
@@ -215,8 +215,8 @@ fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option
     Some(Problem::new(403, "client-denied", text))
 }
 
-/// Returns the reply to a request that must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about
-/// the resource. TRACE is refused, because it would reveal fields to scripts that browsers hide from them.
+/// Returns the reply to a request that must not be forwarded further. The gateway answers OPTIONS for itself, without information
+/// about the resource. TRACE is refused, because it would reveal fields to scripts that browsers hide from them.
 //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
 fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Problem> {
     let is_last = facts.method == MethodClass::OtherSafe
@@ -253,7 +253,7 @@ fn look_up(
         Ok(mut reply) => {
             reply.account.rule = site.rule_metrics(matched);
             if quota.is_empty() && reply.status < 400 && rule.compression.is_none() {
-                // Returned by value: taking its address would cost one more copy of the reply per hit.
+                // The reply is returned by value here, because taking its address costs one more copy per hit.
                 return Step::Reply(reply);
             }
             let reply = deliver(&context, reply);
@@ -275,7 +275,7 @@ fn look_up(
 /// Checks the declared length of the content, and the limits of the site, if any.
 ///
 /// # Errors
-/// The refusal.
+/// Returns the refusal, as a reply.
 #[inline]
 fn admit_request(context: &RequestContext<'_>) -> Result<PackedFields, Box<Reply>> {
     let told = match context.site.protection {
@@ -296,7 +296,7 @@ fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
 
 /// DELIVER: replaces a failure by the default response, and chooses the form for the client.
 fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
-    // True for all failures, and for few hits.
+    // The condition is true for all failures, and for few hits.
     if reply.status >= 400 {
         respond::replace_failure(context, &mut reply);
     }
@@ -306,7 +306,7 @@ fn deliver(context: &RequestContext<'_>, mut reply: Reply) -> Reply {
     reply
 }
 
-/// Carries out a plan: forwards the request, or waits for another request that is forwarded.
+/// Carries out a plan: forwards the request, or waits for the response to another request.
 pub(crate) async fn finish(plan: &Plan, body: RequestBody, interims: &Interims) -> Reply {
     let mut quota = plan.quota.clone();
     let reply = carry_out(plan, body, interims, &mut quota).await;
@@ -362,7 +362,7 @@ async fn carry_out(plan: &Plan, body: RequestBody, interims: &Interims, quota: &
                 return with_timings(plan, *refusal);
             }
         }
-        // Rare steps are boxed; otherwise, every exchange would reserve room for them.
+        // Rare steps are boxed, because otherwise the future of every exchange would contain them.
         next = match next {
             Next::Reply(reply) => return with_timings(plan, reply),
             Next::Query(body) => Box::pin(lookup::read_content(plan, body)).await,

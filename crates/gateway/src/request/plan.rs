@@ -27,7 +27,7 @@ use crate::request::reply::Reply;
 use crate::request::serve::Use;
 
 /// Outcome of the first half of an exchange. A reply isn't boxed, so a hit allocates no memory.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
+#[expect(clippy::large_enum_variant, reason = "a box would cost one allocation per hit")]
 pub(crate) enum Step {
     Reply(Reply),
     Forward(Box<Plan>),
@@ -40,24 +40,25 @@ pub(crate) struct Plan {
     pub(crate) mode: ForwardMode,
     /// Rate limit fields for the client, sent with any response.
     pub(crate) quota: PackedFields,
-    /// The request as sent by its client, if rules have changed it.
+    /// The request as its client sent it, if rules have changed it.
     pub(crate) asked: Option<Arc<OwnedRequest>>,
-    /// Entry loaded from the tier, held during the exchange: memory may evict it at any time.
+    /// Entry loaded from the tier. The entry is held during the exchange, because memory may evict it at any time.
     #[expect(dead_code, reason = "held to keep the entry in use")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
 }
 
 /// Way of getting the response to a request.
 pub(crate) enum ForwardMode {
-    /// Forwarded unchanged; the response is for this client alone. A stored response may be used if the origin fails.
+    /// The request is forwarded unchanged, and its response is for this client alone. A stored response may be used if the origin
+    /// fails.
     Alone { reason: ForwardReason, stale: Option<StandIn> },
-    /// Forwarded so that the response can be stored and shared.
+    /// The request is forwarded, and its response may be stored and shared.
     Fetch(Arc<Fetch>),
-    /// Answered with a stored response, after missing bytes are loaded.
+    /// A stored response answers the request, after its missing bytes have been loaded.
     Assemble(Arc<Assemble>),
-    /// A QUERY: looked up after its content is read.
+    /// The request is a QUERY, and is looked up after its content has been read.
     Query,
-    /// Looked up again once the tier behind memory has answered for this key.
+    /// The request is looked up again after the tier behind memory has answered for this key.
     Load(Box<[u8]>),
 }
 
@@ -65,18 +66,18 @@ pub(crate) enum ForwardMode {
 #[derive(Debug)]
 pub(crate) struct StandIn {
     pub(crate) hit: Hit,
-    /// Look-up that returned it.
+    /// Look-up that returned the response.
     pub(crate) look_up: LookUp,
 }
 
-/// A stored response to reply with. Memory lacks bytes of it that the tier behind memory may have.
+/// A stored response to reply with. Memory lacks bytes of the response that the tier behind memory may have.
 #[derive(Debug)]
 pub(crate) struct Assemble {
     pub(crate) hit: Hit,
     pub(crate) used: Use,
-    /// Failure of the origin that it replaces, if any.
+    /// Failure of the origin that the stored response replaces, if any.
     pub(crate) cause: Option<FailureCause>,
-    /// Fetch of the bytes that the tier lacks, except for its scope.
+    /// Fetch of the bytes that the tier lacks. The scope of the fetch is set later.
     pub(crate) fetch: Arc<Fetch>,
 }
 
@@ -96,13 +97,13 @@ pub(crate) enum Next {
     Fetch(Arc<Fetch>),
     /// Replies with a stored response after it is loaded.
     Assemble(Arc<Assemble>),
-    /// Follows the request's own forward, whose response is being stored.
+    /// Replies from the request's own forward, whose response is being stored.
     Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }
 
 /// The content of a request.
 pub(crate) enum Content {
-    /// Not read yet; may be empty.
+    /// Content that has not been read yet, and may be empty.
     Unread(RequestBody),
     /// Content of a QUERY, which is part of its key.
     Read(Bytes),
@@ -134,7 +135,7 @@ impl ForwardMode {
         }
     }
 
-    /// Returns whether the request is certain to be forwarded. For other modes, this is decided later.
+    /// Returns whether the request is certain to be forwarded. In the other modes, a later step decides this.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Alone { .. } | Self::Fetch(_))
     }
@@ -176,8 +177,8 @@ impl Plan {
         &self.request
     }
 
-    /// Resolves when another request waits for the place of this one at the origin, or for its turn to fetch the same response. Until
-    /// then, the forward of a client that may be gone delays no other request.
+    /// Completes when another request waits for the permit of this one, or for its turn to fetch the same response. Until then, this
+    /// forward delays no other request, even if its client may have left.
     pub(crate) async fn others_wait(&self) {
         tokio::select! {
             () = self.site.upstream.permit_wanted(self.client()) => {}
@@ -185,8 +186,8 @@ impl Plan {
         }
     }
 
-    /// Signals that the place of this request is free, after its forward ended because others wait: another forward may have to end,
-    /// too.
+    /// Signals that the permit of this request has been released, after its forward ended because others were waiting. Another forward
+    /// may have to end, too.
     pub(crate) fn place_given_up(&self) {
         self.site.upstream.permit_given_up(self.client());
     }
@@ -202,23 +203,23 @@ impl Plan {
         RequestContext::new(self.at(), self.rule, request, &self.facts)
     }
 
-    /// Calls `act` with the context of the request as forwarded.
+    /// Calls `act` with the context of the forwarded request.
     pub(crate) fn with_context<T>(&self, act: impl FnOnce(RequestContext<'_>) -> T) -> T {
         let lines = self.request.fields.to_lines();
         act(self.context(&self.request.borrow(&lines)))
     }
 }
 
-/// Maximum number of interim responses kept for a slow client. Further ones are dropped: they are only hints.
+/// Maximum number of interim responses kept for a slow client. Further interim responses are dropped, because they are only hints.
 const INTERIMS_MAX: usize = 16;
 
-/// Interim responses between a forward and the connection of the request that waits for it. The same task adds and removes them, so no
-/// wake-up is needed.
+/// Interim responses between a forward and the connection of the request that waits for it. The same task adds and removes the
+/// responses, so no wake-up is needed.
 #[derive(Default)]
 pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
 
 impl Interims {
-    /// Adds an interim response, from inside the future that returns the reply; drops it if the queue is full.
+    /// Adds an interim response. Call this inside the future that returns the reply. If the queue is full, the response is dropped.
     pub(crate) fn push(&self, interim: Arc<Interim>) {
         let mut waiting = self.0.lock();
         if waiting.len() < INTERIMS_MAX {
@@ -227,7 +228,7 @@ impl Interims {
     }
 }
 
-/// A pending reply, and the interim responses before it.
+/// A pending reply, and the interim responses that precede it.
 pub(crate) struct Awaited<'a, F> {
     reply: Pin<&'a mut F>,
     interims: &'a Interims,
@@ -246,7 +247,8 @@ impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
         Self { reply, interims, arrived: None }
     }
 
-    /// Waits for the next response. Interim responses precede a final one that arrives at the same time. Cancel-safe.
+    /// Waits for the next response. If interim responses and the final response have both arrived, returns the interim ones first.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> Coming {
         poll_fn(|context| {
             if self.arrived.is_none()

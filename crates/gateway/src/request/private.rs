@@ -41,7 +41,7 @@ pub(crate) async fn forward(
             interims.push(Arc::new(interim));
         }
     };
-    // A request that no stored response could answer counts, too: its cost for the origin is the same.
+    // A request that no stored response could answer counts as well, because it costs the origin the same.
     if plan.facts.method.is_reusing()
         && let Err(error) = plan.spend()
     {
@@ -55,10 +55,10 @@ pub(crate) async fn forward(
             let times = plan.times_since(sent);
             let spared = written.as_ref().map(|written| &written.waiter);
             if plan.facts.method == MethodClass::Unsafe {
-                // Boxed; otherwise, every forward would reserve room for it.
+                // This future is boxed, because otherwise the future of every forward would contain it.
                 Box::pin(invalidate::apply(plan, &response, spared)).await;
             }
-            // The origin has acted on the request, but the response is unusable.
+            // The origin has processed the request, but its response is unusable.
             if let Some(error) = plan.unasked(asked, response.status) {
                 return Next::Reply(stale_or_failed(plan, &error, reason));
             }
@@ -82,7 +82,7 @@ fn stale_or_failed(plan: &Plan, error: &OriginError, reason: ForwardReason) -> R
         .unwrap_or_else(|| failed(plan, &Problem::origin(error, stale_candidate(plan)), reason))
 }
 
-/// Returns a reply without a response of the origin.
+/// Returns the reply for a problem, without a response of the origin.
 pub(crate) fn failed(plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
     let mut reply = plan.at().failure(problem);
     reply.cache_status.outcome =
@@ -139,7 +139,8 @@ fn content(
     }
     if let Some(bytes) = part_bytes {
         response.body.expect(bytes);
-        // The longer of the two lengths is declared, so that the client detects a body that is cut short.
+        // The reply declares the longer of the two lengths, so that the client detects a body that is cut
+        // short.
         let length = match response.body.framing() {
             ResponseFraming::None => Length::Known(bytes),
             ResponseFraming::Length(declared) => Length::Known(bytes.max(declared)),
@@ -158,7 +159,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Returns the stored response for a request that is forwarded alone.
+/// Returns the stored response that may be used if the origin fails, for a request that is forwarded alone.
 fn stale_candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
         ForwardMode::Alone { stale, .. } => stale.as_ref().map(|stale| &stale.hit),

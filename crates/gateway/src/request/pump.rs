@@ -1,7 +1,8 @@
 //! The task that reads a body, encodes it, and writes it into a fill for all its readers.
 //!
-//! The fill paces both ends. A storable form grows as fast as its source, even if its clients are slow. Requests that arrive meanwhile
-//! read it, too. A form for one client grows at the pace of that client, and ends when the client leaves.
+//! The fill sets the pace of reading and writing. If the form may be stored, it grows as fast as its source, even if its clients are
+//! slow, and requests that arrive in the meantime read it, too. A form for one client grows at the pace of this client, and ends when
+//! the client leaves.
 
 use std::io;
 use std::pin::pin;
@@ -23,9 +24,9 @@ use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// Time without new input after which pending data is flushed, so that a page generated in steps also appears in steps. Each flush
-/// costs some bytes; stored or fast bodies need no flush.
+/// costs some bytes, so stored or fast bodies aren't flushed.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
-/// Maximum size of input that is encoded on the worker: handing it over would take about as long.
+/// Maximum size of input that is encoded on the worker, because passing it to another thread takes about as long.
 const SMALL_BYTES_MAX: usize = 2 << 10;
 
 /// A body that passes through an encoder.
@@ -36,12 +37,12 @@ pub(crate) struct Pump {
     pub(crate) task: Task,
     pub(crate) encoder: Encoder,
     pub(crate) writer: Writer,
-    /// Keeps the encoded body once it is complete; `None` if the body isn't kept.
+    /// Stores the encoded body when it is complete; `None` if the body isn't stored.
     pub(crate) forms: Option<Arc<Forms>>,
     pub(crate) place: EncoderPermit,
 }
 
-/// Encoding ended early: the source or the encoder failed, or no reader was left. Readers see an aborted body.
+/// Encoding ended early: the source or the encoder failed, or no reader was left. Readers then get an aborted body.
 struct Stopped;
 
 impl From<io::Error> for Stopped {
@@ -52,7 +53,7 @@ impl From<io::Error> for Stopped {
 
 /// An encoder, and the fill that it writes to.
 struct Sink {
-    /// `None` while another thread uses it.
+    /// The encoder; `None` while another thread uses it.
     encoder: Option<Encoder>,
     fill: Arc<Fill>,
     place: EncoderPermit,
@@ -66,7 +67,7 @@ enum PumpStep {
 }
 
 impl Pump {
-    /// Encodes the whole body. If that fails, the dropped writer aborts the fill.
+    /// Encodes the whole body. If encoding fails, the dropped writer aborts the fill.
     pub(crate) async fn run(self) {
         let Self { worker, site, mut source, task, encoder, writer, forms, place } = self;
         let fill = Arc::clone(&writer.0);
@@ -82,7 +83,7 @@ impl Pump {
         let coding = task.coding;
         worker.recorder.compressed_bytes(coding.name(), sink.input_bytes, sink.output_bytes);
         if let Some(forms) = forms {
-            // Kept before the fill completes, so that its readers find the form afterwards.
+            // The form is stored before the fill completes, so that its readers find the form afterwards.
             match writer.0.body() {
                 _ if sink.output_bytes >= sink.input_bytes => forms.record_no_gain(coding),
                 Some(body) => {
@@ -96,7 +97,7 @@ impl Pump {
     }
 }
 
-/// Removes digest fields, whether announced or not: they describe the bytes before encoding.
+/// Removes digest fields, because they describe the bytes before encoding.
 fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
     DIGEST_FIELDS.into_iter().for_each(|name| drop(trailers.remove(name)));
     trailers
@@ -107,7 +108,7 @@ fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
 enum Purpose {
     /// The body is stored, even if all readers leave.
     Kept,
-    /// The body is for its readers alone.
+    /// The body is only for its readers.
     Readers,
 }
 
@@ -139,7 +140,7 @@ async fn pass(
 }
 
 impl Sink {
-    /// Waits for the next piece. Flushes pending data if none arrives in time.
+    /// Waits for the next piece. If no piece arrives in time, flushes pending data.
     async fn next(
         &mut self,
         piece: impl Future<Output = Result<Option<Bytes>, BrokenBody>>,

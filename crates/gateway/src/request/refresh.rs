@@ -1,4 +1,4 @@
-//! Background validations, and the stored responses that are used meanwhile.
+//! Background validations, and the stored responses that are used during a validation.
 //!
 //! If the circuit breaker of an origin isn't closed, requests with a usable stored response don't wait for the origin: when a probe is
 //! due, a background validation serves as the probe.
@@ -32,7 +32,7 @@ use crate::request::reply::Reply;
 use crate::request::serve::Use;
 use crate::request::{findings, origin_call};
 
-/// Starts a background validation of a response that is used meanwhile.
+/// Starts a background validation of a stored response, which is used in the meantime.
 //= RFC 5861 section 3: validation without blocking
 //= RFC 5861 section 5: validations follow requests
 pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &[u8]) {
@@ -46,7 +46,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &
     let who = (Asker { client: lookup.client(), ..Asker::default() }, limits);
     let joined = fetch_table
         .join(place, who, fetch.look_up.at(stamp), |began| cache.invalidations.record_overtaken(began));
-    // Only if no fetch is in progress.
+    // The validation starts only if no fetch is in progress.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
         // Another fetch may have ended between the look-up and the join.
@@ -58,7 +58,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, event: &'static str, hit: &Hit, key: &
     }
 }
 
-/// Limits for sites whose requests don't wait for each other.
+/// Limits on waiting for sites whose requests don't wait for each other.
 const NOBODY_WAITS: CollapseLimits = CollapseLimits {
     wait_max: Duration::ZERO,
     waiters_max: 0,
@@ -73,7 +73,7 @@ fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
 }
 
 /// Starts a background validation that probes an origin whose circuit breaker isn't closed, while the stored response is used. Other
-/// requests can't join it, because they shouldn't wait for it.
+/// requests can't join the validation, because they shouldn't wait for it.
 fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (&cache.fetches, cache.invalidations.stamp());
@@ -84,7 +84,7 @@ fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
 }
 
 fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
-    // The validation isn't part of the request, which doesn't wait for it.
+    // The request doesn't wait for the validation, so the validation has its own timeline.
     let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
     let timeline = timeline.map(Arc::new);
     let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
@@ -99,7 +99,7 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
         None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
             job.run_in_turn(leader, Awaiting::News).await;
         }
-        // Each instance makes its own probes: results of other instances don't affect this circuit breaker.
+        // Each instance sends its own probes, because results of other instances don't affect this circuit breaker.
         probe => job.run(probe, leader).await,
     }
     let cache = worker.cache(&site);
@@ -141,7 +141,7 @@ pub(crate) fn instead(
         None if lookup.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
         None => return None,
     };
-    // The request counts as refused.
+    // The request counts as one that the circuit breaker has refused.
     origin_call::count(at.worker, at.site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(permit) => probe(lookup, permit, hit, key),

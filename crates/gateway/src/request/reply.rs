@@ -27,7 +27,7 @@ use crate::routing::LiveSite;
 use crate::stores::Store;
 use crate::worker::Worker;
 
-/// A response whose body is still to be read.
+/// A response to a client, whose body has not been read yet.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: ReplyHead,
@@ -47,16 +47,17 @@ pub(crate) enum ReplyHead {
     Whole(Arc<StoredHead>),
     /// The fields of a stored response that a 304 carries.
     NotModified(Arc<StoredHead>),
-    /// All fields of a stored response except those that describe the whole content, for 206.
+    /// All fields of a stored response except those that describe the whole content, for a 206.
     Range(Arc<StoredHead>),
-    /// Like [`Self::Range`], but without `Content-Type`, for a multipart 206.
+    /// The fields of [`Self::Range`] without `Content-Type`, for a multipart 206.
     Ranges(Arc<StoredHead>),
-    /// Fields made for this response. Boxed, so that replies from stored responses stay small: a reply is moved several times.
+    /// Fields that were created for this response. The fields are boxed to keep other replies small, because a reply is moved
+    /// several times.
     Own(Box<OwnHead>),
 }
 
 impl ReplyHead {
-    /// Creates an own head with these fields and the default reason phrase.
+    /// Creates a head with these fields and the default reason phrase.
     pub(crate) fn own(fields: PackedFields) -> Self {
         Self::Own(Box::new(OwnHead { reason: None, fields }))
     }
@@ -82,12 +83,12 @@ impl ReplyHead {
     }
 }
 
-/// Length of a body, as known before it is read.
+/// Length of a body before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     /// `Content-Length`.
     Known(u64),
-    /// Known only when the body ends.
+    /// The length is known only when the body ends.
     Unknown,
     /// The status allows no body (204, 304).
     None,
@@ -102,16 +103,16 @@ pub(crate) enum Body {
         start: usize,
         end: usize,
     },
-    /// Parts that are all available.
+    /// A sequence of pieces, all of them in memory or in a file.
     Pieces(VecDeque<Slice>),
     Fill(FillReader),
     /// Several ranges of a body that is being filled.
     FillRanges(Box<FillRanges>),
-    /// Held and missing parts in sequence.
+    /// A sequence of parts, of which some are in memory and others have to be loaded or fetched.
     Assembled(Box<Assembly>),
-    /// Rest of an origin response whose head has been read.
+    /// Body of an origin response whose head has been read.
     Origin(Box<OriginResponse>),
-    /// Body of the origin, read ahead of a slow client.
+    /// Body of an origin response, which is read ahead of a slow client.
     Ahead(FillReader),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<OriginTunnel>),
@@ -156,19 +157,19 @@ impl Body {
         }
     }
 
-    /// Takes the bytes of an inline body. Its record counts towards the budget as long as they exist.
+    /// Takes the bytes of an inline body. The record of the body counts towards the budget as long as these bytes exist.
     fn take_inline(&mut self) -> Option<Bytes> {
         let Self::Inline { hit, start, end } = std::mem::replace(self, Self::Empty) else { return None };
         let data = inline_slice(&hit, start, end)?;
         Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
     }
 
-    /// Returns whether the body may have to wait for data. If so, the wait can end when the client leaves.
+    /// Returns whether the body may have to wait for data. During such a wait, the client may leave.
     pub(crate) fn is_awaited(&self) -> bool {
         !matches!(self, Self::Empty | Self::Inline { .. } | Self::Pieces(_) | Self::Tunnel(_))
     }
 
-    /// Returns the memory held for a client that has stopped reading, if it may be large.
+    /// Returns the body's memory that is held for a client that has stopped reading, if it may be large.
     pub(crate) fn held(&self) -> Option<HeldBody> {
         match self {
             Self::Pieces(pieces) => {
@@ -183,7 +184,8 @@ impl Body {
         }
     }
 
-    /// Starts to read the origin's body ahead of a client that hasn't read the last data, so that the origin doesn't wait.
+    /// Starts to read the origin's body ahead of the client, because the client hasn't read the last data and the origin shouldn't
+    /// wait for it.
     pub(crate) fn wait_for_client(&mut self, memory: &Arc<Budget>) {
         let Self::Origin(response) = self else { return };
         if response.body.is_over() {
@@ -196,7 +198,7 @@ impl Body {
         }
     }
 
-    /// Returns the next piece of data, in memory; `None` at the end, which only a complete body reaches.
+    /// Returns the next piece of data, in memory; `None` at the end of a complete body.
     ///
     /// # Errors
     /// If the body is cut short.
@@ -208,7 +210,7 @@ impl Body {
         data.map(Slice::into_bytes).transpose().map_err(BrokenBody::Unreadable)
     }
 
-    /// Returns the next piece of data, in memory or in a file; `None` at the end, which only a complete body reaches.
+    /// Returns the next piece of data, in memory or in a file; `None` at the end of a complete body.
     ///
     /// # Errors
     /// If the body is cut short.
@@ -235,7 +237,7 @@ impl Body {
     }
 }
 
-/// Bytes of a record that keep the record in the budget.
+/// Bytes of a record. As long as these bytes exist, the record counts in the budget.
 struct OfRecord {
     data: Bytes,
     _hit: Hit,
@@ -293,7 +295,7 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
-    /// Creates a reply with its own head.
+    /// Creates a reply with a head that doesn't come from a stored response.
     pub(crate) fn new(
         status: u16,
         head: OwnHead,
@@ -314,7 +316,7 @@ impl Reply {
         }
     }
 
-    /// Filters the trailers of the body for the client.
+    /// Returns the trailers of the body that may be sent to the client.
     pub(crate) fn passing(&self, trailers: HeaderMap) -> Option<HeaderMap> {
         let hidden = self.account.site.as_ref().map(|site| &site.config.response_fields_hidden);
         trailers::passing(trailers, hidden.map_or(&[], Vec::as_slice))
@@ -325,12 +327,12 @@ impl Reply {
         worker.shared.store_of(self.account.site.as_deref())
     }
 
-    /// Starts to read the origin's body ahead of a client that hasn't read the last data.
+    /// Starts to read the origin's body ahead of the client, because the client hasn't read the last data.
     pub(crate) fn wait_for_client(&mut self, worker: &Worker) {
         self.body.wait_for_client(self.store(worker).cache.budget());
     }
 
-    /// Marks the reply as generated locally: neither cache nor origin has failed.
+    /// Marks the reply as generated by the gateway without a failure of cache or origin.
     pub(crate) fn locally(mut self) -> Self {
         self.account.result = CacheResult::Local;
         self.x_cache = self.account.site.as_ref().and_then(|site| x_cache(&site.config, self.account.result));
@@ -342,7 +344,7 @@ impl Reply {
         self.head.fields().line_count() + self.extra.len()
     }
 
-    /// Copies the head as it would be sent, except for the fields that are written last. Changes to the copy don't affect the stored
+    /// Returns a copy of the head to be sent, without the fields that are written last. Changes to the copy don't affect the stored
     /// response.
     pub(crate) fn own_head(&self) -> OwnHead {
         let mut own = OwnHead::default();
@@ -403,7 +405,7 @@ impl Reply {
     }
 }
 
-/// Head made for one reply, with its reason phrase.
+/// Head that was created for one reply, with its reason phrase.
 #[derive(Default)]
 pub(crate) struct OwnHead {
     pub(crate) reason: Option<Bytes>,
@@ -436,7 +438,7 @@ fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl F
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) site: Option<Arc<LiveSite>>,
-    /// Set by [`crate::request::pipeline`] once a rule is chosen.
+    /// [`crate::request::pipeline`] sets it when it has chosen a rule.
     pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
     pub(crate) started: Instant,

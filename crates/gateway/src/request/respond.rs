@@ -1,5 +1,5 @@
-//! Responses that the gateway generates, with their statuses, reasons and bodies. They include default responses, which the operator
-//! writes: they are sent if the origin fails and no stored response may be used.
+//! Responses that the gateway generates, with their statuses, reasons and bodies. Some of them are default responses, which the
+//! operator writes. A default response is sent if the origin fails and no stored response may be used.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     /// Stable kebab-case word for logs, metrics and `Cache-Status`.
     pub(crate) reason: &'static str,
-    /// One line of text; shown to clients only if the site permits it.
+    /// One line of text, which clients get only if the site permits it.
     pub(crate) text: String,
     /// Value of `Retry-After`, for a 503.
     pub(crate) retry_after_s: u64,
@@ -46,7 +46,7 @@ impl Problem {
         Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
-    /// Depending on the origin's interpretation, the path may belong to another site or to other rules.
+    /// Returns the problem of a path that may belong to another site or to other rules, depending on the origin's interpretation.
     pub(crate) fn ambiguous_path(ambiguity: Ambiguity<'_>) -> Self {
         let text = match ambiguity {
             Ambiguity::Spelled(part, spellings) => misspelt(shortened(part), spellings),
@@ -110,7 +110,7 @@ impl Problem {
     }
 }
 
-/// Returns a text with the spelling of a path that its rule doesn't allow, and the key that allows it.
+/// Returns an error text with the part of a path that its rule doesn't allow, and the configuration key that allows it.
 fn misspelt(part: &str, spellings: PathSpellings) -> String {
     let names: Vec<_> = spellings.names().collect();
     let names = names.join(", ");
@@ -181,7 +181,7 @@ impl SiteContext<'_> {
     }
 }
 
-/// `detail` of a reply to a preflight.
+/// The parameter `detail` of `Cache-Status` in the reply to a preflight.
 pub(crate) const PREFLIGHT: &str = "preflight";
 
 /// Replaces the text of a reply with a page.
@@ -199,7 +199,7 @@ pub(crate) fn reply(
     started: Instant,
     worker: &Worker,
 ) -> Reply {
-    // The absence of a site isn't a secret: the status reveals it.
+    // The status already shows that there is no site, so the text may say it.
     let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
     let head = OwnHead { reason: None, fields: problem.fields(&worker.date()) };
@@ -216,8 +216,8 @@ pub(crate) fn reply(
     reply
 }
 
-/// Replaces a failure from any source with the default response of the rule. Applies to retrieving methods only: the client of an
-/// unsafe request must see the failure.
+/// Replaces a failure from any source with the default response of the rule. The default response replaces only replies to
+/// retrieving methods, because the client of an unsafe request must see the failure.
 pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
     let Some(default) = context.rule.protection.default_response.as_deref() else { return };
     if context.facts.method.is_reusing() && stands_in_for(default, reply) {
@@ -230,7 +230,8 @@ pub(crate) fn replace_failure(context: &RequestContext<'_>, reply: &mut Reply) {
     }
 }
 
-/// Returns whether the default response replaces a reply. Applies to responses of the origin, too, whether new, collapsed or stored.
+/// Returns whether the default response replaces a reply. The reply may also be a response of the origin, whether new, collapsed or
+/// stored.
 fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
     match reply.account.result {
         CacheResult::Local => false,
@@ -270,7 +271,7 @@ mod tests {
 
     use message::reason::Refused;
 
-    /// Returns the codes of the problems created in a source file: second arguments that are string literals.
+    /// Returns the codes of the problems that a source file creates. A code is a string literal as the second argument.
     fn codes(text: &str) -> Vec<&str> {
         let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
         let arguments = calls.filter_map(|call| call.split_once(','));

@@ -1,4 +1,4 @@
-//! Turns a stored response, or one that is being stored, into a reply: the whole response, a part of it, or a 304.
+//! Creates a reply from a response that is stored or being stored: the whole response, a part of it, or a 304.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,22 +31,22 @@ use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, has_no_cont
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Fresh,
-    /// Fresh, while a validation runs.
+    /// Used while fresh; a validation runs in the background.
     RefreshAhead,
-    /// Stale, while a validation runs.
+    /// Used while stale; a validation runs in the background.
     StaleWhileRevalidate,
-    /// Stale, with the reason that allows it.
+    /// Used while stale, for this reason.
     Stale(Reason),
-    /// After a forward of this request or of another one.
+    /// Used after this request or another one was forwarded.
     Asked {
         outcome: Outcome,
         result: CacheResult,
     },
-    /// After another instance forwarded its request.
+    /// Used after another instance forwarded its request.
     FoundElsewhere(Outcome),
 }
 
-/// Bytes of a stored response that a request asks for.
+/// Requested bytes of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All bytes, for a 200.
@@ -55,12 +55,12 @@ pub(crate) enum Extent {
     Range(ByteRange),
     /// Several ranges.
     Several,
-    /// The length is unknown, or the response has no such bytes.
+    /// The length is unknown, or the response doesn't have the requested bytes.
     Unknown,
 }
 
 impl Extent {
-    /// Returns the bytes of a reply with one part.
+    /// Returns the bytes if they are a single range.
     pub(crate) fn bytes(self) -> Option<ByteRange> {
         match self {
             Self::Whole(range) | Self::Range(range) => Some(range),
@@ -69,7 +69,7 @@ impl Extent {
     }
 }
 
-/// Basis of a reply.
+/// Representation from which a reply is created.
 struct Representation<'a> {
     head: &'a Arc<StoredHead>,
     bytes: Option<u64>,
@@ -87,7 +87,7 @@ impl RequestContext<'_> {
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
         let bytes = hit.body.complete_bytes();
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
-        // Modified in place: a reply has hundreds of bytes, and each move adds to the cost of a hit.
+        // The reply is modified in place, because it has hundreds of bytes and each move adds to the cost of a hit.
         let mut reply = self.represent(&representation);
         if let Some(reply) = &mut reply {
             self.describe(reply, &hit.head, used);
@@ -102,7 +102,8 @@ impl RequestContext<'_> {
         Some(reply)
     }
 
-    /// Returns a reply from a fill; `None` if its beginning is gone, or if it has a different part than this request needs.
+    /// Returns a reply from a fill. Returns `None` if the beginning of the fill has been dropped, or if it has a different part
+    /// than this request needs.
     pub(crate) fn filling(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let head = &filling.head;
         let representation =
@@ -112,8 +113,9 @@ impl RequestContext<'_> {
         Some(reply)
     }
 
-    /// Returns a reply with the part in a fill, although it ends before the requested range: an origin may answer with less, and
-    /// `Content-Range` shows it. `None` if the part isn't the start of that range.
+    /// Returns a reply with the part in a fill, even if it ends before the requested range, because an origin may answer with a
+    /// shorter part. `Content-Range` shows the client which part it is. Returns `None` if the part doesn't begin where the range
+    /// begins.
     pub(crate) fn shorter_part(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let (head, part) = (&filling.head, filling.part.as_ref()?);
         let is_beginning = match single_range(self.request.fields)? {
@@ -163,7 +165,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Returns whether all bytes of the reply are in memory, or known to be in the tier behind it.
+    /// Returns whether all bytes of the reply are in memory or, as far as is known, in the tier behind it.
     pub(crate) fn is_within_reach(&self, hit: &Hit) -> bool {
         let Some(body) = hit.body.segmented().filter(|body| body.is_followed()) else { return false };
         let wanted = self.wanted(hit);
@@ -171,7 +173,7 @@ impl RequestContext<'_> {
         !wanted.is_empty() && wanted.iter().all(is_there)
     }
 
-    /// Returns the ranges of a stored response that the reply consists of.
+    /// Returns the ranges of a stored response that the reply contains.
     pub(crate) fn wanted(&self, hit: &Hit) -> Vec<ByteRange> {
         let Some(bytes) = hit.body.complete_bytes() else {
             return match single_range(self.request.fields) {
@@ -217,8 +219,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Returns whether the client has named a form in a coding that is no longer sent for this response. The client then has a
-    /// different representation, and receives the current one.
+    /// Returns whether the client has a form in a coding that is no longer used for this response. The old form is a different
+    /// representation, so the client gets the current form.
     fn names_lost_form(&self, head: &StoredHead, bytes: Option<u64>) -> bool {
         let Some(compression) = self.rule.compression.as_deref() else { return false };
         let Ok(coding) = compression.compressible.choose(self.facts, self.request.fields) else {
@@ -277,7 +279,7 @@ impl RequestContext<'_> {
         range: ByteRange,
         bytes: Option<u64>,
     ) -> Option<Reply> {
-        // If the complete length is unknown, `last` is an arbitrary number from the client.
+        // If the complete length is unknown, `last` is the number that the client sent, which may be any.
         let end = range.last.checked_add(1)?;
         let body = representation.body(range.first, Some(end))?;
         Some(self.part(representation.head, range, bytes, body))
@@ -292,7 +294,8 @@ impl RequestContext<'_> {
         reply
     }
 
-    /// Returns a reply with a range of a part whose complete length is unknown. Only a held range with both ends can be answered.
+    /// Returns a reply with a range of a part whose complete length is unknown. The range must have both ends, and its bytes must
+    /// be in memory.
     fn range_of_unknown(&self, representation: &Representation<'_>) -> Option<Reply> {
         let validators = representation.head.validators();
         let is_for_this = self.facts.method == MethodClass::Get
@@ -324,7 +327,7 @@ impl RequestContext<'_> {
         let Some(body) = representation.multipart(&multipart, ranges) else {
             return match representation.source {
                 Source::Stored(_) => None,
-                // The parts would have to wait for each other; the whole response is a valid answer.
+                // In a multipart reply, parts would have to wait for each other. The whole response is a valid answer, too.
                 Source::Fill(_) => self.whole(representation),
             };
         };
@@ -390,7 +393,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Returns whether a stored response is only for requests with the credentials of this one.
+/// Returns whether a stored response may only answer requests with the same credentials as this one.
 pub(crate) fn is_for_one(context: &RequestContext<'_>, head: &StoredHead) -> bool {
     let keyed = context.site.config.request_fields_keyed.iter().map(HeaderName::as_str);
     let vary = head.fields.view().values("vary");
@@ -467,7 +470,7 @@ fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillRead
     is_inside.then(|| filling.fill.reader(start - first, Some(end - first)))?
 }
 
-/// Returns a boundary that practically never occurs in the parts: 128 bits that a body's author can't know.
+/// Returns a boundary that practically never occurs in the parts, because it has 128 bits that the author of a body can't guess.
 fn boundary(head: &StoredHead, now: Timestamp) -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();

@@ -1,7 +1,7 @@
 //! Cross-origin resource sharing (Fetch): decides which other web origins may read the responses of a site. The functions are pure.
 //!
-//! Preflights are answered here. Other responses, stored or not, get the fields on delivery, so that the fields for one origin are
-//! never stored for another. `Vary: Origin` has the same effect on caches between here and the client.
+//! The gateway itself answers preflights. Other responses, stored or not, get the CORS fields when they are delivered, so that the
+//! fields for one web origin are never stored for another. `Vary: Origin` has the same effect on caches closer to the client.
 
 use caching::{FieldLine, fields};
 use message::fields::PackedFields;
@@ -37,7 +37,7 @@ pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
     out
 }
 
-/// Replaces the fields of the origin with those of the site.
+/// Replaces the CORS fields of the origin by those of the site.
 pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) {
     out.retain(|name| !OF_RESPONSES.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
     if is_told_apart(cors) {
@@ -53,7 +53,8 @@ fn is_told_apart(cors: &Cors) -> bool {
     !matches!((&cors.origins, cors.credentials), (CorsOrigins::Any, Sharing::Anonymous))
 }
 
-/// Writes the fields that allow the requesting web origin to read the response. Returns whether it may.
+/// Writes the fields that allow the requesting web origin to read the response. Returns whether the web origin may read the
+/// response.
 fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) -> bool {
     let allowed: &[u8] = match &cors.origins {
         CorsOrigins::Any => b"*",
@@ -71,7 +72,8 @@ fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) ->
     true
 }
 
-/// Fields that the site sets, including those of preflights: an origin that sends them in each response must not override the site.
+/// Fields that the site sets. The list includes preflight fields, because some origins send them in each response, and must not
+/// override the site.
 const OF_RESPONSES: [&str; 6] = [
     "access-control-allow-origin",
     "access-control-allow-credentials",

@@ -1,8 +1,8 @@
-//! Follows credentials through a request that rules have changed: the value of a field with credentials may have been copied to another
-//! field, or may have determined its value. The functions are pure.
+//! Follows credentials through a request that rules have changed. A rule may have copied credentials to another field, or have chosen
+//! the value of a field because of them. The functions are pure.
 //!
-//! Fields that are part of the cache key don't count: a different value has a different key. A path chosen by credentials doesn't count
-//! either, because it is part of the key. A field that is only removed leaves no trail: the origin answers without it.
+//! Fields that are part of the cache key don't count, because different values have different keys. The same is true for a path that
+//! depends on credentials. If a rule only removes credentials, the response doesn't depend on them.
 
 use caching::{FieldLine, RequestFacts};
 
@@ -12,8 +12,8 @@ use crate::config::TransformRule;
 use crate::transform::Trail;
 use crate::transform::actions::rewrite::Rewrite;
 
-/// Adds credentials that the client sent and rules have moved to the facts of a request. `asked` has its fields before the rules in
-/// `matching`.
+/// Adds credentials to the facts of a request, if rules have moved the client's credentials to other fields. `asked` has the fields of
+/// the request before the rules in `matching`.
 pub(crate) fn with_credentials(
     facts: RequestFacts,
     asked: &[FieldLine<'_>],
@@ -90,7 +90,7 @@ mod tests {
         Action::Remove(Remove::new(field, &TERMS).unwrap())
     }
 
-    /// Returns a rule that applies to requests with this field; `*` for all.
+    /// Returns a rule for requests with this field; `*` stands for all requests.
     fn rule(field: &'static str, actions: Vec<Action>) -> TransformRule {
         let value = globset::Glob::new("*").unwrap().compile_matcher();
         let request_fields = match field {

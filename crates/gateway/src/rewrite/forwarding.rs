@@ -2,15 +2,15 @@
 //!
 //! The cache key and the request to the origin use the same values, read by these rules:
 //!
-//! - the first element of a list is used: it is the nearest to the client;
+//! - the first element of a list is used, because it is the nearest to the client;
 //! - `X-Forwarded-Proto`, `-Host` and `-Port` take precedence over `Forwarded` (RFC 7239), and `Forwarded` over other fields with the
 //!   scheme;
-//! - only elements of `Forwarded` written by trusted proxies are used ([`Route`]), and none if the request has `X-Forwarded-For`;
+//! - only elements of `Forwarded` that trusted proxies wrote are used ([`Route`]), and none if the request has `X-Forwarded-For`;
 //! - a value that isn't a scheme, host or port counts as absent.
 //!
 //! Trusted peers must overwrite all these fields in requests of untrusted clients, except `Forwarded` and `X-Forwarded-For`.
 //!
-//! The hops, too, are sent to the origin as they were read, with the same content in both fields.
+//! The origin also gets the hops as the gateway has read them, with the same content in both fields.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::config::{Config, Site};
 use crate::rewrite::reading::{is_forwarded_by, is_listed};
 use crate::urls::address_text;
 
-/// Host and port requested by the client of a trusted peer, as far as the peer reports them.
+/// Host and port that the client of a trusted peer requested, as far as the peer reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestedHost {
     host: Option<String>,
@@ -53,7 +53,7 @@ impl RequestedHost {
         }
     }
 
-    /// Passes the parts that aren't in the cache key to `sink`, as field lines.
+    /// Passes host and port to `sink` as field lines, as far as they aren't in the cache key.
     pub(crate) fn each_unkeyed(&self, request: &RequestHead<'_>, mut sink: impl FnMut(&str, &[u8])) {
         let normalised = |authority| authority::normalised(request.scheme.as_str(), authority);
         let other = self.host.as_deref().filter(|host| *host != request.authority).map(normalised);
@@ -80,12 +80,12 @@ pub(super) fn describe_the_way(
     let scheme = request.scheme.as_str().as_bytes();
     let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
     match request.peer.trust {
-        // Forwarding fields of the peer itself are not forwarded.
+        // The forwarding fields that an untrusted peer sent aren't forwarded.
         Trust::Untrusted => describe_client(request.peer.ip(), way, out),
         Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
     }
     describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
-    // Hidden fields aren't sent to the origin, even if they are written here. `Via` is required (RFC 9110 section 7.6.3).
+    // Hidden fields aren't sent to the origin, even if the gateway writes them. `Via` is required (RFC 9110 section 7.6.3).
     if !site.request_fields_hidden.is_empty() {
         out.retain(|name| {
             !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
@@ -95,7 +95,7 @@ pub(super) fn describe_the_way(
     out.append_to_list("via", &via(request.version, &config.server_name).map(str::as_bytes));
 }
 
-/// Describes an untrusted peer, which counts as the client.
+/// Writes the fields for an untrusted peer, which counts as the client.
 fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
     let address = address_text(client);
     let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
@@ -105,7 +105,7 @@ fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
     out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
 }
 
-/// Describes the hops reported by a trusted proxy, and the proxy itself.
+/// Writes the fields for the hops that a trusted proxy reports, and for the proxy itself.
 fn describe_hops(
     request: &RequestHead<'_>,
     (site, config): (&Site, &Config),
@@ -116,7 +116,7 @@ fn describe_hops(
     if is_listed(&site.request_fields_hidden, hops.source.name()) {
         hops.nearest.clear();
     } else if is_cut_off {
-        // Otherwise, recipients would take a proxy for the client.
+        // Without this hop, recipients would mistake a proxy for the client.
         hops.nearest.push(Hop { node: Some(UNKNOWN.clone()), ..Hop::default() });
     }
     hops.nearest.reverse();
@@ -149,9 +149,9 @@ fn describe(
     }
 }
 
-/// Writes the hops reported by a trusted peer, and the peer itself, to both `X-Forwarded-For` and `Forwarded`. `way` has the host and
-/// scheme parameters that follow a node. They are written for the first and the last hop, since recipients read either one, and not for
-/// the hops in between, since the text may be long.
+/// Writes the hops that a trusted peer reports, and the peer itself, to both `X-Forwarded-For` and `Forwarded`. `way` has the host and
+/// scheme parameters that follow a node. Only the first and the last hop get these parameters, because recipients read either of them,
+/// and the text may be long.
 fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     let (mut addresses, mut elements) = (Vec::new(), Vec::new());
     for (index, hop) in hops.iter().enumerate() {

@@ -1,9 +1,11 @@
 //! Changes to requests before they are sent to the origin, and to responses before they are stored.
 //!
-//! `CDN-Loop` (RFC 8586) reveals a looping request on its first return, by a random number of each process, because chained gateways
-//! may have the same name. `Via` reveals it after some rounds, if a hop removes `CDN-Loop`.
+//! `CDN-Loop` (RFC 8586) reveals a looping request when it returns for the first time. The field contains a random number for each
+//! process, because gateways in a chain may have the same name. If a hop removes `CDN-Loop`, `Via` reveals the loop after several
+//! rounds.
 //!
-//! Only end-to-end fields are forwarded (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request are.
+//! Only end-to-end fields are forwarded (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request are
+//! forwarded.
 
 pub(crate) mod cors;
 pub(crate) mod credential_taint;
@@ -31,7 +33,7 @@ use crate::rewrite::reading::Inbound;
 pub(crate) enum Purpose {
     /// The response may be stored, so it must be complete.
     Store,
-    /// The response is for this client: the origin evaluates preconditions and ranges.
+    /// The response is for this client alone, so the origin evaluates preconditions and ranges.
     //= RFC 9110 section 13.2.1: preconditions of what is not answered from the cache are forwarded
     PassOn,
 }
@@ -60,7 +62,7 @@ pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Pu
     fields
 }
 
-/// Reduces `Accept-Encoding` to the codings that the origin may have, in one form for all equivalent requests.
+/// Reduces `Accept-Encoding` to the codings that the rule requests from the origin. Equivalent requests then have the same value.
 fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     let is_reduced = !rule.codings.are_all() && rule.caching.negotiation != Negotiation::AsSent;
     if !is_reduced || fields.value("accept-encoding").is_none() {
@@ -71,7 +73,7 @@ fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     }
 }
 
-/// Returns the reduced value; `None` if the field already has that form.
+/// Returns the reduced value, or `None` if the field already has this value.
 fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
     let lines: SmallVec<[FieldLine<'_>; 2]> =
         fields.values("accept-encoding").map(|value| ("accept-encoding", value)).collect();
@@ -101,7 +103,7 @@ pub(crate) fn response_fields(
     let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
     let announced = trailers::announcing(fields.values("trailer"), hidden);
-    // Only this gateway itself sets `X-Cache`.
+    // If the site sends `X-Cache`, the origin's `X-Cache` is removed.
     let is_written = |name: &[u8]| name == b"x-cache" && site.x_cache == XCache::On;
     fields.retain(|name| {
         name != b"content-length" && name != b"trailer" && !is_written(name) && !is_hidden(name)
@@ -135,7 +137,7 @@ pub(crate) const LOOP_FIELD: &str = "cdn-loop";
 /// Identity of this process among others with the same name.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    /// `instance=` and a number.
+    /// The parameter `instance=`, with a random number.
     parameter: Box<str>,
 }
 
@@ -145,13 +147,13 @@ impl Instance {
         Self { parameter: format!("instance={number:016x}").into() }
     }
 
-    /// Returns the parts of its list element.
+    /// Returns the parts of this process's list element in `CDN-Loop`.
     pub(crate) fn element<'a>(&'a self, server_name: &'a str) -> [&'a [u8]; 3] {
         [server_name.as_bytes(), b"; ", self.parameter.as_bytes()]
     }
 
-    /// Returns whether this process has forwarded a request before, or gateways with its name have done so often enough to indicate a
-    /// loop. A legitimate chain of gateways with the default name is shorter.
+    /// Returns whether this process has already forwarded a request, or gateways with the same name have forwarded it so often that
+    /// there is probably a loop. A valid chain of gateways with the default name is shorter.
     //= RFC 9110 section 7.6: no message goes round without end
     pub(crate) fn goes_in_circles(&self, request: &OwnedRequest, server_name: &str) -> bool {
         // Most requests come directly from a client.
@@ -181,7 +183,7 @@ fn passes(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     members(lines, "via").filter(is_own).count()
 }
 
-/// Number of passes through gateways with the same name at which a request counts as looping.
+/// Number of passes through gateways with the same name after which a request counts as looping.
 const OWN_PASSES_MAX: usize = 8;
 
 #[cfg(test)]

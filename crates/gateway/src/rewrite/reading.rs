@@ -17,8 +17,7 @@
 //! | any other | forwarded | forwarded |
 //! | set by rules of the phase `origin_request` | forwarded | likewise |
 //!
-//! Most requests have none of these fields, and most stored responses nominate no affected fields: for a hit, the received lines are
-//! used directly.
+//! Most requests have none of these fields, and most stored responses don't nominate them, so a hit uses the received lines directly.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -45,16 +44,16 @@ use crate::rewrite::rules::Context;
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::routing::{LiveSite, RuleMatch};
 
-/// A request as sent inbound.
+/// A request to be forwarded, with its fields for the origin.
 pub(crate) struct Inbound {
     client: OwnedRequest,
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
     rule: RuleMatch,
     sent: OnceLock<PackedFields>,
-    /// Servers that the request was sent to.
+    /// Servers to which the request was sent.
     pub(crate) tried: Tried,
-    /// Set when other requests wait for its place among the requests to the origin.
+    /// Set when other requests wait for the place of this one among the requests to the origin.
     pub(crate) place_wanted: SetOnce<()>,
 }
 
@@ -68,7 +67,7 @@ pub(crate) struct Terms<'a> {
 impl Deref for Inbound {
     type Target = OwnedRequest;
 
-    /// Returns the request as sent by the client.
+    /// Returns the request that the client sent.
     fn deref(&self) -> &OwnedRequest {
         &self.client
     }
@@ -111,7 +110,7 @@ impl Inbound {
         self.sent.get_or_init(|| self.read())
     }
 
-    /// Like [`Self::sent`], but returns a mutable copy.
+    /// Returns the fields of [`Self::sent`] as a mutable copy.
     pub(crate) fn to_sent(&self) -> PackedFields {
         self.sent.get().cloned().unwrap_or_else(|| self.read())
     }
@@ -142,7 +141,7 @@ impl Inbound {
             let before = fields.clone();
             let lines = before.to_lines();
             let (seen, matching) = self.seen_sent(&lines);
-            // A request that becomes too large for origins is refused before it is sent.
+            // Errors are ignored, because a request that is too large for origins is refused before it is sent.
             let _ = Context::of_request(&seen).apply(rules, &matching, &mut fields);
         }
         fields
@@ -157,7 +156,7 @@ impl Inbound {
         self.seen_sent(&before.to_lines()).1
     }
 
-    /// Returns the request as seen by rules for the origin, without fields that untrusted clients must not send.
+    /// Returns the request as rules for the origin see it, without fields that untrusted clients must not send.
     fn seen_sent<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> (Seen<'a>, Matching) {
         let (request, trusted) = (self.client.fields.to_lines(), &self.live.config.trusted_proxies);
         let client = address_of(&self.client.borrow(&request), trusted);
@@ -174,7 +173,7 @@ impl Inbound {
     }
 }
 
-/// Returns the scheme of a request: that of the connection, or the one reported by a trusted peer.
+/// Returns the scheme of a request: that of the connection, or the scheme that a trusted peer reports.
 pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {
     match peer.trust {
         Trust::Untrusted => peer.scheme,
@@ -187,12 +186,12 @@ fn selects_fields(site: &Site) -> bool {
     !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
 }
 
-/// Returns whether the fields for the origin differ from the client's beyond the changes that a gateway always makes.
+/// Returns whether the fields for the origin differ from those of the client, apart from the changes that a gateway always makes.
 pub(crate) fn changes_fields(site: &Site) -> bool {
     selects_fields(site) || !site.transforms.origin_request.is_empty()
 }
 
-/// Returns the facts of a request, with its credentials as sent to the origin.
+/// Returns the facts of a request, with the credentials that are sent to the origin.
 pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     let facts = RequestFacts::parse(request.method, request.fields);
     if !selects_fields(site) && site.underscore_fields == UnderscoreFields::Drop {
@@ -223,7 +222,7 @@ pub(crate) fn with_credentials(
     RequestFacts { has_credentials: request.fields.iter().any(|(name, _)| is_seen(name)), ..facts }
 }
 
-/// Returns the field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
+/// Returns the field lines that are part of the cache key, for [`caching::KeyParts::extra`]. Most requests have none.
 pub(crate) fn keyed_fields(
     request: &RequestHead<'_>,
     method: MethodClass,
@@ -299,7 +298,7 @@ impl<'a> Fates<'a> {
         Self { request, method, terms, hop_by_hop: HopByHop::of(request.fields) }
     }
 
-    /// Returns the end-to-end fields that are forwarded, with those that the gateway writes.
+    /// Returns the end-to-end fields to forward, including those that the gateway writes.
     fn sent_fields(&self, lines: &[FieldLine<'_>], config: &Config) -> PackedFields {
         let mut out = PackedFields::with_capacity(lines.len() + 8);
         for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
@@ -317,9 +316,9 @@ impl<'a> Fates<'a> {
         out
     }
 
-    /// Announces the trailers that are forwarded, since they must be known in advance: those that `Trailer` names and that would be
-    /// forwarded in the head. Keyed fields and credentials are excluded: as trailers, they would arrive after the decisions that depend
-    /// on them.
+    /// Announces the trailers that are forwarded, because recipients must know them in advance. The announced fields are those that
+    /// `Trailer` names and that could be forwarded in the head. Keyed fields and credentials are excluded, because trailers arrive after
+    /// the decisions that depend on these fields.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     //= RFC 9110 section 6.5.1: limitations on use of trailers
     fn announce_trailers(&self, names: &[u8], out: &mut PackedFields) {
@@ -351,7 +350,7 @@ impl<'a> Fates<'a> {
                 Fate::Sent => Fate::Keyed,
                 fate => fate,
             },
-            // Otherwise, an untrusted client could choose the origin's action and bypass all rules about the target.
+            // With such a field, an untrusted client could choose the origin's action and bypass all rules for the target.
             FieldClass::Override
                 if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
             {
@@ -363,8 +362,8 @@ impl<'a> Fates<'a> {
         }
     }
 
-    /// Returns whether the field requests data from Next.js for a path where its own router does so. For other paths, a page would be
-    /// returned as data.
+    /// Returns whether the field requests data from Next.js for a path where its own router does so. For other paths, the field would
+    /// make the origin return a page as data.
     fn asks_for_next_data(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("x-nextjs-data")
             && is_next_data(self.terms.site, self.request.path_and_query)
@@ -402,9 +401,9 @@ fn is_next_data(site: &Site, path_and_query: &str) -> bool {
 }
 
 /// Returns whether a name is an unusual spelling that isn't forwarded. CGI and WSGI convert `-` and other bytes to `_`, so such a name
-/// is equivalent to another one that may be known here. Even if a site forwards such names, those equivalent to a field that is read,
-/// written or dropped here under its proper name are dropped. So are those that only trusted peers may send, because these peers
-/// overwrite only the proper name in requests of untrusted clients.
+/// may be equivalent to a field that the gateway knows. Even if a site forwards unusual names, a name is dropped if it is equivalent to a
+/// field that the gateway reads, writes or drops. A name that is equivalent to a field of trusted peers is dropped as well, because these
+/// peers overwrite only the proper name in requests of untrusted clients.
 fn is_dropped_spelling(site: &Site, name: &str) -> bool {
     unkeyed::is_spelled_oddly(name)
         && (site.underscore_fields == UnderscoreFields::Drop || {
@@ -421,8 +420,8 @@ fn is_dropped_spelling(site: &Site, name: &str) -> bool {
         })
 }
 
-/// Returns whether a name is equivalent to a field that rules read or write, or that is always sent to the origin: these apply only to
-/// the field with the proper name.
+/// Returns whether a name is equivalent to a field that rules read or write, or that the gateway always sends to the origin. Rules and
+/// settings apply only to the field with the proper name.
 fn stands_for_another(site: &Site, name: &str) -> bool {
     let fixed = site.origin.fixed_fields.iter().map(|(name, _)| name);
     let of_rules = site.transforms.request_fields_read().chain(site.transforms.request_fields_written());

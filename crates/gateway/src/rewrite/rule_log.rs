@@ -1,4 +1,4 @@
-//! Counts of and findings about the transformation rules that messages match.
+//! Counts and findings for the transformation rules that messages match.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Selects the transformation rules that a message matches, and applies their actions to its header section. The functions are pure:
 //! they depend only on the message and the rules.
 //!
-//! All rules of a phase are compared with the message as it is at the start of the phase, regardless of changes by earlier rules. So
-//! each rule can be understood without the others.
+//! All rules of a phase are matched with the message as it is at the start of the phase, whatever earlier rules change. So each rule
+//! can be understood without the others.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,12 +21,12 @@ use crate::transform::Subject;
 
 pub(crate) use crate::transform::Seen;
 
-/// The response, if the message is one.
+/// A response, for rules that match responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeenAnswer<'a> {
     pub(crate) status: u16,
     pub(crate) fields: Fields<'a>,
-    /// Stored response that a 304 refers to, if known.
+    /// Stored response to which a 304 refers, if known.
     pub(crate) validated: Option<Validated<'a>>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Validated<'a> {
 pub(crate) type Matching = SmallVec<[u16; 8]>;
 
 impl SeenAnswer<'_> {
-    /// Returns the status that rules are compared with. A 304 refers to a response with a different status, 200 if it isn't known. A
-    /// 206 is a part of a 200, and stored under the head of the whole response.
+    /// Returns the status that rules match. For a 304, it is the status of the response to which the 304 refers, or 200 if that isn't
+    /// known. For a 206, it is 200, because a part is stored under the head of the whole response.
     pub(crate) fn status_meant(&self) -> u16 {
         match self.status {
             206 => 200,
@@ -51,7 +51,7 @@ impl SeenAnswer<'_> {
         }
     }
 
-    /// Returns the values of a field. If a 304 omits the field, it is taken from the stored response.
+    /// Returns the values of a field. If a 304 doesn't have the field, returns the values of the stored response.
     fn values<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b [u8]> {
         let own = self.fields.values(name);
         let is_absent = self.fields.value(name).is_none();
@@ -86,7 +86,7 @@ fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&SeenAns
         && answer.is_none_or(|answer| fits_answer(on, answer))
 }
 
-/// Returns the request fields that a response depends on through rules of the client phases: through their conditions, and through the
+/// Returns the request fields on which a response depends because of rules of the client phases, either by their conditions or by the
 /// values that they write.
 pub(crate) fn deciding<'a>(
     rules: &'a [TransformRule],
@@ -135,11 +135,11 @@ fn is_host(pattern: &str, authority: &str) -> bool {
     }
 }
 
-/// Message that rules are applied to.
+/// A message to which rules are applied.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a>(pub(super) Subject<'a>);
 
-/// The section exceeds the limits of a message.
+/// The header section exceeds the limits of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
@@ -155,7 +155,7 @@ impl<'a> Context<'a> {
     /// Applies the `matching` rules, in their order.
     ///
     /// # Errors
-    /// If the section becomes too large for any message.
+    /// If the header section becomes too large for any message.
     pub(crate) fn apply(
         &self,
         rules: &[TransformRule],

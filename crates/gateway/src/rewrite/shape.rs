@@ -1,7 +1,7 @@
 //! Applies rules to the client's request: they change its fields, path and query, or redirect it. The functions are pure.
 //!
-//! The result replaces the client's request in all further steps: facts, key, `Vary` and origin. Fields that `Connection` names are
-//! removed first, so that a client can't remove a field that a rule has added.
+//! The result replaces the client's request in all further steps: in its facts, its cache key, `Vary` and the request to the
+//! origin. Fields that `Connection` names are removed first, so that a client can't remove a field that a rule has added.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::transform::actions::rewrite::rewritten;
 pub(crate) enum Shape {
     /// The gateway answers with this status and `Location`.
     Redirect { status: u16, location: Vec<u8> },
-    /// The request continues in this form.
+    /// The changed request is processed further.
     Request(Shaped),
 }
 
@@ -27,12 +27,12 @@ pub(crate) enum Shape {
 pub(crate) struct Shaped {
     pub(crate) fields: PackedFields,
     pub(crate) path_and_query: String,
-    /// Rules that produced it.
+    /// Rules that have changed the request.
     pub(crate) matching: Matching,
 }
 
 impl Shaped {
-    /// Returns the request with these `lines`, which are those of [`Self::fields`].
+    /// Returns the request with the lines of [`Self::fields`], which the caller passes as `lines`.
     pub(crate) fn over<'a>(
         &'a self,
         client: &RequestHead<'a>,

@@ -2,8 +2,8 @@
 //!
 //! Origins may interpret a path differently from its written form ([`super::spelling`]). Settings for one path must not apply to
 //! another, and the protection of a path must apply to all its spellings. So if the readings of a path have different rules, or match
-//! different transformation rules, the limits of all these rules apply, and responses are neither stored nor reused. The same applies
-//! to a spelling that is refused unless the rule allows it.
+//! different transformation rules, the limits of all these rules apply, and responses are neither stored nor reused. The same is true
+//! for an ambiguous spelling that a rule allows.
 
 use cache::imprint::Imprint;
 
@@ -15,7 +15,7 @@ use crate::config::{CacheRule, Conditions, PathSpellings, Phase, Site, Spelling,
 pub(crate) struct RuleMatch {
     /// Position in the list of all rules.
     place: u32,
-    /// Rules whose limits apply, as positions in the first part of that list: the rule of the path as written, and those of its other
+    /// Rules whose limits apply, as positions among the rules of the site: the rule of the path as written, and the rules of its other
     /// readings.
     limiting: [u32; READINGS_MAX],
 }
@@ -25,7 +25,8 @@ impl RuleMatch {
         Self { place: compact(rule), limiting: [compact(rule); READINGS_MAX] }
     }
 
-    /// Returns the rule of a path whose readings differ: the rule of the path as written, but without storing.
+    /// Returns the rule of a path whose readings have different rules. The result is the rule of the path as written, but stores
+    /// nothing.
     fn uncertain(written: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
         let mut index = Self { place: compact(rule_count + written), ..Self::certain(written) };
         index.limiting[1..].iter_mut().zip(others).for_each(|(place, rule)| *place = compact(rule));
@@ -36,7 +37,7 @@ impl RuleMatch {
         self.place as usize
     }
 
-    /// Returns the positions of the rules whose limits apply, each once.
+    /// Returns the positions of the rules whose limits apply, without duplicates.
     pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
         let is_first = move |at: &usize| !self.limiting[..*at].contains(&self.limiting[*at]);
         (0..READINGS_MAX).filter(is_first).map(move |at| self.limiting[at] as usize)
@@ -48,17 +49,17 @@ impl RuleMatch {
     }
 }
 
-/// Returns a position in 32 bits; no file has four billion rules.
+/// Returns a position in 32 bits, which suffice because no file has four billion rules.
 fn compact(rule: usize) -> u32 {
     u32::try_from(rule).unwrap_or(u32::MAX)
 }
 
-/// Properties of a site that the choice depends on.
+/// Properties of a site on which the choice depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chooser {
     /// Number of rules, including the built-in one for all remaining requests.
     count: usize,
-    /// Whether spelling may make a difference, because rules have path patterns or paths are changed for the origin.
+    /// Whether the spelling of a path may matter, because rules have path patterns or change paths for the origin.
     pub(super) has_paths: bool,
     /// Whether responses to some requests are never stored, regardless of the rule.
     has_uncertain: bool,
@@ -79,14 +80,14 @@ impl Chooser {
         Self { count: site.rules.len() + 1, has_paths, has_uncertain, transforms_paths }
     }
 
-    /// Returns the site's rules, followed by the built-in one. If spelling may make a difference, copies of all of them follow, which
-    /// store nothing, for paths whose readings differ.
+    /// Returns the site's rules, followed by the built-in one. If the spelling of paths may matter, copies of all these rules follow
+    /// that store nothing, for paths whose readings have different rules.
     pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
         let mut rules = site.rules.clone();
         let compression = site.compression.clone();
         rules.push(CacheRule { compression, ..CacheRule::built_in(site.profile) });
         let changes = site.transforms.origin_response.iter();
-        // The names of rules don't matter.
+        // The imprint doesn't contain the names of rules.
         let changes: Vec<_> = changes.map(|rule| (&rule.on, &rule.actions)).collect();
         let imprint = Imprint::of(&site.request_fields_keyed, &site.response_fields_hidden, &changes);
         for rule in &mut rules {
@@ -147,12 +148,12 @@ pub(crate) struct Routed<'a> {
     pub(crate) path_and_query: &'a str,
     /// Other readings of the path.
     pub(crate) readings: Option<&'a Readings>,
-    /// Path that the client sent, if rules have changed it, with its readings.
+    /// Path that the client sent, with its readings, if rules have changed the path.
     pub(crate) asked: Option<(&'a str, Option<&'a Readings>)>,
 }
 
 impl<'a> Routed<'a> {
-    /// Creates the properties of a request whose path has one reading.
+    /// Creates the properties of a request whose path has only one reading.
     pub(super) fn plain(method: &'a str, path_and_query: &'a str) -> Self {
         Self { method, path_and_query, readings: None, asked: None }
     }
@@ -162,8 +163,8 @@ fn others_of(readings: Option<&Readings>) -> &[String] {
     readings.map_or(&[], |readings| &readings.others)
 }
 
-/// Returns whether transformation rules match one reading of a path but not another. Rules for client messages see the path sent by the
-/// client.
+/// Returns whether transformation rules match one reading of a path but not another. Rules for client messages match the path that the
+/// client sent.
 fn is_transformed_otherwise(site: &Site, request: &Routed<'_>) -> bool {
     let Routed { method, path_and_query, readings, asked } = *request;
     let differs = |phase: Phase, (path_and_query, readings): (&str, Option<&Readings>)| {

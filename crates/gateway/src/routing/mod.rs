@@ -91,8 +91,8 @@ impl LiveSite {
     }
 
     /// Takes over state from the site that this one replaces: the counts of clients, and the time since which its definition of
-    /// credentials is valid. That time is kept if both sites have the same definition for all requests; otherwise, it is the time of
-    /// the reload.
+    /// credentials is valid. If both sites have the same definition for all requests, this time is kept. Otherwise, the time of
+    /// the reload replaces it.
     pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
         let answer = credentials_of_all(&self.rules);
         let same = before.filter(|before| answer.is_some() && credentials_of_all(&before.rules) == answer);
@@ -119,7 +119,7 @@ impl LiveSite {
             };
             site.rules.iter().map(of_rule).collect::<Vec<_>>()
         };
-        // Responses under rewritten paths are looked up only in sites that rewrite.
+        // Purges look for responses under rewritten paths only in sites that rewrite paths.
         let is_looked_for = self.config.transforms.write_paths() || !other.config.transforms.write_paths();
         place(self) == place(other) && rules(self) == rules(other) && is_looked_for
     }
@@ -134,14 +134,14 @@ impl LiveSite {
         self.chooser.choose(&self.config, &self.rules, request)
     }
 
-    /// Returns the spellings of a path if its rule doesn't allow them. The rule is that of the path as written.
+    /// Returns the ambiguous spellings in a path, if its rule doesn't allow them. The rule is that of the path as written.
     pub(crate) fn refused_spellings(
         &self,
         request: (&str, &str),
         readings: &Readings,
     ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
-        // A path may also begin with two slashes after its prefix is removed.
+        // After the prefix is removed, a path may begin with two slashes, too.
         let Site { prefix, path_prefix, .. } = &*self.config;
         let spellings = match prefix {
             PrefixHandling::Strip if strip_prefix(request.1, path_prefix).starts_with("//") => {
@@ -156,7 +156,7 @@ impl LiveSite {
         &self.rules[index.place()]
     }
 
-    /// Returns the rules whose limits apply: those of all readings of the path.
+    /// Returns the rules whose limits apply: the rules of all readings of the path.
     pub(crate) fn limiting_rules(&self, index: RuleMatch) -> impl Iterator<Item = &CacheRule> {
         index.limiting().map(|rule| &self.rules[rule])
     }
@@ -166,7 +166,8 @@ impl LiveSite {
         self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
     }
 
-    /// Returns the limits on the content of a request, from the strictest of its rules. `limits` apply to all clients.
+    /// Returns the limits on the content of a request, each from the strictest of its rules. `limits` are the limits for all
+    /// clients.
     pub(crate) fn body_limits(&self, index: RuleMatch, limits: BodyLimits) -> BodyLimits {
         let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
         let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
@@ -195,7 +196,7 @@ impl LiveSite {
         limiters.map(|(rule, limiter)| (rule.map_or(RuleId::NONE, |place| self.rule_metrics[place]), limiter))
     }
 
-    /// Spends one forward of the miss budget of a rule.
+    /// Takes one forward from the miss budget of a rule.
     ///
     /// # Errors
     /// [`OriginError::MissBudget`], if the budget is used up.
@@ -223,7 +224,7 @@ impl LiveSite {
         self.transforms.is_some()
     }
 
-    /// Returns the transformation rules of a phase. For the many sites without any, this costs one comparison.
+    /// Returns the transformation rules of a phase. For a site without any, this costs one comparison.
     #[inline]
     pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
         if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
@@ -263,9 +264,9 @@ pub fn path_spellings(path: &str) -> PathSpellings {
 /// Reason why the rules of a path are ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ambiguity<'a> {
-    /// Origins interpret this part in different ways because of these spellings, and its rule doesn't allow them.
+    /// Origins interpret this part of the path in different ways because of these spellings, which its rule doesn't allow.
     Spelled(&'a str, PathSpellings),
-    /// Origins may interpret the path as this one, which belongs to another site or to no site.
+    /// Origins may interpret the path as this path, which belongs to another site or to no site.
     OtherSite(&'a str),
 }
 
@@ -306,7 +307,7 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// Returns the key of a URL that belongs to no site. No responses are stored under it.
+/// Returns the key of a URL that belongs to no site. No responses are stored under this key.
 pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> Vec<u8> {
     let parts = KeyParts {
         site: b"",

@@ -4,8 +4,8 @@
 //! sites of one host pattern, the longest path prefix wins; of two equal prefixes, the first. Prefixes of sites with restrictions match
 //! in any case ([`Spelling::Lenient`]), but an exactly matching prefix of the same length wins.
 //!
-//! Only the operator adds entries to these tables, so their hash function needs no secret: a client that knows it can choose keys to
-//! look up, but can't make entries collide.
+//! Only the operator adds entries to these tables, so their hash function needs no secret: a client that knows the function can choose
+//! which keys are looked up, but can't make entries collide.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -21,11 +21,11 @@ use crate::config::{CacheRule, Config, Site, Spelling, StoreIndex};
 
 type Table<V> = HashMap<Box<str>, V, FixedState>;
 
-/// All sites by host and path. A site is its position in the file.
+/// All sites by host and path. A site is represented by its position in the file.
 #[derive(Debug, Default)]
 struct SiteIndex {
     exact: Table<Prefixes>,
-    /// Keyed by the domain after `*.`.
+    /// The keys are the domains after `*.`.
     wildcards: Table<Prefixes>,
     any_host: Prefixes,
     /// Whether the choice depends on the path.
@@ -61,7 +61,7 @@ impl SiteIndex {
         }
         for pattern in hosts {
             let pattern = pattern.to_ascii_lowercase();
-            // Normalised as by `host_of`.
+            // The pattern is normalised in the same way as `host_of` does it.
             let pattern = pattern.strip_suffix('.').unwrap_or(&pattern).to_owned();
             let (table, host) = match pattern.strip_prefix("*.") {
                 Some(suffix) => (&mut self.wildcards, suffix),
@@ -127,20 +127,20 @@ impl Prefixes {
             return as_written.map(|(_, at)| at).or(self.root);
         }
         let leniently = self.longest_in(&self.lenient, &lower_case(path));
-        // If two prefixes have the same length, `max_by_key` returns the last: the exact one.
+        // If two prefixes have the same length, `max_by_key` returns the last one, which is the exact prefix.
         let longer = leniently.into_iter().chain(as_written).max_by_key(|(end, _)| *end);
         longer.map(|(_, at)| at).or(self.root)
     }
 
-    /// Returns the end of a path's longest prefix in a table, and its site.
+    /// Finds the longest prefix of a path in a table. Returns the end of the prefix, and its site.
     fn longest_in(&self, table: &Table<usize>, path: &str) -> Option<(usize, usize)> {
-        // The end before the leading slash is skipped. No prefix has more slashes than `slashes_max`.
+        // A prefix never ends before the leading slash, so this end is skipped. No prefix has more slashes than `slashes_max`.
         let ends = memchr::memchr_iter(b'/', path.as_bytes()).chain([path.len()]).skip(1);
         ends.take(self.slashes_max).filter_map(|end| Some((end, *table.get(&path[..end])?))).last()
     }
 }
 
-/// Returns a text in lower case. Most hosts and paths of requests already are.
+/// Returns a text in lower case. Most hosts and paths of requests are already in lower case.
 fn lower_case(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return text.to_ascii_lowercase().into();
@@ -148,7 +148,8 @@ fn lower_case(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// Returns the request fields that a site configures for keys and credentials, and those that its transformation rules read.
+/// Returns the request fields that a site configures for keys and credentials, and the request fields that its transformation rules
+/// read.
 fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
     let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
     let of_rules = site.transforms.request_fields_read();
@@ -181,7 +182,7 @@ pub(crate) struct Routes {
     index: SiteIndex,
     /// Stores that the sites use.
     stores: BTreeSet<StoreIndex>,
-    /// Stores of sites that a reload has removed, or has given other URLs or keys.
+    /// Stores of sites that a reload has removed, or whose URLs or keys a reload has changed.
     left: BTreeSet<StoreIndex>,
     /// Sites whose rules may produce paths that belong to other sites or to no site.
     rewriting: Vec<usize>,
@@ -195,7 +196,7 @@ impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
         let stores = sites.iter().map(|site| site.config.store).collect();
-        // Without prefixes, a site serves all paths of its hosts.
+        // If no site has a path prefix, each site serves all paths of its hosts, so a changed path belongs to the same site.
         let may_leave = |site: &LiveSite| index.has_prefixes && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
         let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
@@ -229,7 +230,7 @@ impl Routes {
     /// Returns the sites that a host (with or without port) may belong to.
     pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
         let host = host_of(authority);
-        // A site with a closer host pattern and the same prefix serves everything below it.
+        // If another site has a closer host pattern and the same prefix, it serves all paths below the prefix.
         let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
             self.index.closest(host, &site.config.path_prefix) == Some(*at)
         };
@@ -267,8 +268,8 @@ impl Routes {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
 
-    /// Returns the sites that may have stored a response for a URL in its rewritten form: its own site, and sites of the host whose
-    /// rules may have produced it from one of their URLs.
+    /// Returns the sites that may have stored a response for a URL in its rewritten form: the site of the URL, and sites of the same
+    /// host whose rules may have rewritten one of their URLs to it.
     pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
         let host = host_of(authority);
         let own = self.index.closest(host, path_and_query);
@@ -281,7 +282,7 @@ impl Routes {
     /// Returns the other readings of a path, if settings depend on the path of a request to this site.
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        // Rules of another host don't apply here, unless the origin could read that host from the path.
+        // Rules of another host don't apply to this site, unless the origin may interpret the path as a URL with that host.
         let reads_paths = self.index.has_prefixes
             || site.chooser.has_paths
             || (self.has_paths && path_and_query.starts_with("//"));
@@ -327,8 +328,8 @@ mod tests {
         index
     }
 
-    /// The specification, as a search over all sites: by the closeness of the host pattern, then the length of the prefix, then whether
-    /// the prefix matches exactly, then the position.
+    /// Specifies the expected site, by a search over all sites. The search compares the closeness of the host pattern, then the length
+    /// of the prefix, then whether the prefix matches exactly, then the position.
     fn closest_of_all(sites: &[SitePlace], host: &str, path_and_query: &str) -> Option<usize> {
         let host = host.to_ascii_lowercase();
         let path = path_and_query.split('?').next().unwrap();
@@ -388,7 +389,7 @@ mod tests {
             ("a.example", "/shopping", 1),
             ("a.example", "*", 1),
             ("c.example", "/shop/cart", 6),
-            // The exact host has no site for the path, but the wildcard has one.
+            // The exact host has no site for this path, but a wildcard host has one.
             ("c.example", "/", 3),
             ("x.b.example", "/", 4),
             ("x.b.example", "/shop/", 7),

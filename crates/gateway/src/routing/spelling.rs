@@ -2,7 +2,7 @@
 //!
 //! Beyond the normal form, origins differ: whether an encoded slash or a backslash separates segments, whether a parameter (`;x`)
 //! belongs to a name, whether empty segments count, and how often escapes are decoded. If settings depend on paths, such a path is
-//! refused, unless its rule allows that one spelling. All other paths have few readings: as written, and decoded.
+//! refused, unless its rule allows the spelling. All other paths have few readings: the path as written, and its decoded forms.
 
 use caching::target::escape;
 
@@ -13,21 +13,22 @@ use crate::config::{PathSpelling, PathSpellings, path_of};
 pub(crate) struct Readings {
     /// Spellings in the path that origins interpret in different ways.
     pub(crate) spellings: PathSpellings,
-    /// Decoded paths, followed by the query as written: with and without the parameters of segments, and each of these whole, cut at a
-    /// decoded `#`, and with a query that starts at a decoded `?`. None of them equals the path as written.
+    /// Decoded paths, followed by the query as written. The list has a path with the parameters of segments, and a path without them.
+    /// Each of them is listed whole, cut at a decoded `#`, and with a query that begins at a decoded `?`. No listed path is equal to
+    /// the path as written.
     pub(crate) others: Vec<String>,
 }
 
 /// Maximum number of readings, including the path as written.
 pub(super) const READINGS_MAX: usize = 8;
 
-/// Returns the readings of a path; `None` for plain paths. Most paths are plain, which takes one pass to check.
+/// Returns the readings of a path; `None` for plain paths. Most paths are plain; a single pass shows that.
 #[inline]
 pub(super) fn readings(path_and_query: &str) -> Option<Box<Readings>> {
     if is_plain(path_and_query.as_bytes()) { None } else { closer(path_and_query) }
 }
 
-/// Returns whether a path has no other readings. Escapes of non-ASCII bytes add none.
+/// Returns whether a path has no other readings. Escapes of non-ASCII bytes don't add a reading.
 fn is_plain(target: &[u8]) -> bool {
     let mut before = 0;
     for (at, byte) in target.iter().enumerate() {
@@ -43,10 +44,11 @@ fn is_plain(target: &[u8]) -> bool {
     true
 }
 
-/// Returns whether an escape, given without its `%`, encodes a byte that isn't part of an ASCII character, not even in overlong form.
+/// Returns whether an escape, passed without its `%`, encodes a byte that can't be part of an ASCII character, not even of an overlong
+/// form.
 fn is_beyond_ascii(digits: &[u8]) -> bool {
     match digits {
-        // Overlong forms of two, three and four bytes, and of five and six bytes, which early UTF-8 allowed.
+        // The patterns match overlong forms of two, three and four bytes, and forms of five and six bytes, which early UTF-8 allowed.
         [b'C', b'0' | b'1', ..]
         | [b'E', b'0', b'%', b'8' | b'9', ..]
         | [b'F', b'0', b'%', b'8', ..]
@@ -85,7 +87,7 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
         .then(|| Box::new(Readings { spellings, others }))
 }
 
-/// Returns the first part of a path that origins interpret in different ways: a segment, or the slashes around an empty one.
+/// Returns the first part of a path that origins interpret in different ways: a segment, or the slashes around an empty segment.
 pub(crate) fn spelled_part(path_and_query: &str) -> &str {
     let is_spelled = |segment: &&str| {
         closer(&format!("/{segment}")).is_some_and(|found| found.spellings != PathSpellings::default())
@@ -164,21 +166,21 @@ fn whole(segment: &[u8]) -> &[u8] {
     segment
 }
 
-/// Returns the name of a segment as interpreted by servlet containers: without the parameters after a semicolon.
+/// Returns the name of a segment as servlet containers interpret it, without the parameters after a semicolon.
 fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// End of a decoded path in an origin's interpretation.
+/// Where a decoded path ends in an origin's interpretation.
 #[derive(Clone, Copy, Debug)]
 enum ReadingEnd {
     /// At its last byte.
     Whole,
     /// At a `?`, where a query begins.
     Query,
-    /// At a `#` or a control character, which end a URL or a C string; or at a `?`.
+    /// At a `?`, or at a `#` or control character, which end a URL or a C string.
     FragmentOrQuery,
-    /// Also at any `;`, where the parameters of a URL begin for some origins (RFC 1808).
+    /// At any of these, or at a `;`, where the parameters of a URL begin for some origins (RFC 1808).
     Parameters,
 }
 
@@ -230,7 +232,7 @@ fn written_out(path: &[u8], end: ReadingEnd, name_of: NameOf) -> String {
     out
 }
 
-/// Writes visible characters unescaped, except those that end a path; escapes all others.
+/// Writes visible characters unescaped, except those that end a path, and escapes all other characters.
 fn push(byte: u8, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#') {
@@ -304,7 +306,7 @@ mod tests {
         check("/a%252Fb", &["encoded-slash", "double-encoding"], &["/a/b"]);
     }
 
-    /// Rules can allow some of these spellings, but never the others.
+    /// A rule can allow some of these spellings, but never the remaining ones.
     #[test]
     fn some_spellings_are_never_allowed() {
         let all = PathSpelling::ALLOWABLE.into_iter().fold(PathSpellings::default(), PathSpellings::with);

@@ -1,7 +1,7 @@
 //! A client's TCP connection that is registered with the runtime only when it has to wait.
 //!
-//! Adding a socket to the kernel's poll set and removing it are two system calls. A connection needs neither if its request has arrived
-//! before the first read, its response fits into the socket's buffer, and it is closed after that.
+//! Adding a socket to the kernel's poll set and removing it are two system calls. A connection needs neither call if its request has
+//! arrived before the first read, its response fits into the buffer of the socket, and the connection is then closed.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -19,7 +19,7 @@ use super::wire::{Ending, Stream, end_by};
 pub(crate) struct ClientSocket(State);
 
 enum State {
-    /// Not registered; one read and one write are tried.
+    /// The socket isn't registered. One read and one write are tried first.
     Fresh {
         socket: std::net::TcpStream,
         read: Attempt,
@@ -57,8 +57,8 @@ impl ClientSocket {
         }
     }
 
-    /// Tries the first read. Returns `None` if it must wait, or was already made. Only this read needs a zeroed buffer, which may cost
-    /// more than the rest of a request.
+    /// Tries the first read. Returns `None` if no data has arrived yet, or the first read was already tried. Only this read needs a
+    /// zeroed buffer, and zeroing it may cost more than the rest of a request.
     fn read_fresh(&mut self, buffer: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         match &mut self.0 {
             State::Fresh { socket, read, .. } if *read == Attempt::Open => {
@@ -71,7 +71,7 @@ impl ClientSocket {
         }
     }
 
-    /// Tries the first write. Returns `None` if the socket's buffer is full, or the write was already made.
+    /// Tries the first write. Returns `None` if the buffer of the socket is full, or the first write was already tried.
     fn write_fresh(&mut self, bytes: &[u8], flags: SendFlags) -> Option<io::Result<usize>> {
         match &mut self.0 {
             State::Fresh { socket, write, .. } if *write == Attempt::Open => {
@@ -121,7 +121,7 @@ impl AsyncWrite for ClientSocket {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match parts {
-            // The TLS layer passes one record as a list with one part; `send` is cheaper for it than `writev`.
+            // The TLS layer passes a record as a list with one part, for which `send` is cheaper than `writev`.
             [part] => self.poll_write(context, part),
             _ => self.registered()?.poll_write_vectored(context, parts),
         }

@@ -1,7 +1,7 @@
 //! A timer of a connection, which is moved instead of recreated.
 //!
-//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more than parsing the request, so
-//! the registered timer stays and only the deadline moves: if the timer fires early, it is registered again for the remaining time.
+//! A keep-alive connection sets a new deadline for every request. Registering a timer each time would cost more than parsing the request.
+//! So the timer stays, and only the deadline moves. A timer that fires early is registered again for the remaining time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,8 @@ impl Deadline {
         Self { at, timer: None, told: None }
     }
 
-    /// Moves the deadline. A later time costs nothing; a time before the registered one needs a new registration.
+    /// Moves the deadline. A later deadline costs nothing. If the new deadline is before the registered time, the timer is registered
+    /// again.
     pub(crate) fn set(&mut self, at: Instant) {
         self.at = at;
         if let Some(timer) = self.timer.as_mut().filter(|timer| at < timer.deadline()) {
@@ -35,7 +36,7 @@ impl Deadline {
 
     /// Returns `Ready` once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // A pending timer that will wake this task is not polled again: a poll costs more than this check.
+        // A pending timer that will wake this task isn't polled again, because a poll costs more than this check.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(self.at)));
         if !timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker())) {
             return Poll::Pending;
@@ -65,12 +66,12 @@ impl PauseLimit {
         Self { limit, deadline: Deadline::new(Instant::now() + limit), is_running: true }
     }
 
-    /// Records an event: the next pause begins with the next poll.
+    /// Records an event. The next pause begins with the next poll.
     pub(crate) fn stop(&mut self) {
         self.is_running = false;
     }
 
-    /// Returns `Ready` once the time is over.
+    /// Returns `Ready` when the pause has lasted for the limit.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !std::mem::replace(&mut self.is_running, true) {
             self.deadline.set(Instant::now() + self.limit);

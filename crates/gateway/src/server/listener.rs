@@ -1,4 +1,4 @@
-//! Accepts connections, and assigns a place to each.
+//! Accepts connections, and assigns a connection slot to each.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -30,7 +30,7 @@ use crate::worker::Worker;
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
 /// Pause after a failed accept (no free file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum wait of a connection for a place that is about to become free: a worker that isn't busy detects a closed connection within
+/// Maximum wait of a connection for a slot that is about to become free: a worker that isn't busy detects a closed connection within
 /// milliseconds.
 const PLACE_WAIT: Duration = Duration::from_millis(500);
 
@@ -48,7 +48,7 @@ pub(crate) async fn serve(
         match watched(socket) {
             Ok(socket) => {
                 let (worker, open) = (Arc::clone(&worker), Arc::clone(&open));
-                // Counted as a connection until it stops, so that connections that remain in its backlog are served, too.
+                // The listener counts as a connection until it stops, so that the connections in its backlog are served, too.
                 let accepting_one = OpenConnections::enter(&open);
                 accepting.spawn(async move {
                     let _accepting = accepting_one;
@@ -69,8 +69,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Waits for `until`, and panics if one of the tasks panics. Otherwise, the runtime would confine the panic to its task, and
-/// connections queued by the kernel for this listener would never be accepted.
+/// Awaits `until`, and panics if one of the tasks panics. Otherwise, the runtime would confine the panic to its task, and connections
+/// queued by the kernel for this listener would never be accepted.
 async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) -> T {
     let mut until = pin!(until);
     loop {
@@ -175,7 +175,7 @@ fn admit(
     }
 }
 
-/// A connection without a place.
+/// A connection without a slot.
 struct Newcomer {
     worker: Arc<Worker>,
     live: Arc<ActiveConfig>,
@@ -187,7 +187,7 @@ struct Newcomer {
 }
 
 impl Newcomer {
-    /// Takes a free place, or the place of another connection that is closed for it.
+    /// Takes a free slot, or the slot of another connection that is closed for this one.
     fn slot(&self) -> Option<ConnectionSlot> {
         let slot = self.take();
         let limits = &self.live.config.limits;
@@ -201,7 +201,7 @@ impl Newcomer {
         is_made.then_some(slot)
     }
 
-    /// Waits for a place: if a client has closed its connection, the place becomes free once the worker of that connection has noticed.
+    /// Waits for a slot: if a client has closed its connection, the slot becomes free once the worker of that connection has noticed.
     fn wait(self) {
         tokio::spawn(async move {
             let slot = match self.worker.shared.doorway.wait() {
@@ -222,7 +222,7 @@ impl Newcomer {
             left.as_mut().enable();
             if self.worker.shared.connections.load(Ordering::Relaxed) < connections_max {
                 let slot = self.take();
-                // Other newcomers may have taken the place.
+                // Other new connections may have taken the slot.
                 if slot.taken_before < connections_max {
                     return slot;
                 }
@@ -254,7 +254,7 @@ impl Newcomer {
     }
 }
 
-/// A place among all client connections of the process.
+/// A slot among all client connections of the process.
 struct ConnectionSlot {
     worker: Arc<Worker>,
     taken_before: usize,

@@ -136,8 +136,8 @@ async fn first_bytes<S: Stream>(
     idle_end.or(first).await.unwrap_or(Err(WireError::Closed)).map(drop)
 }
 
-/// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL. It gets a
-/// response with this explanation, which a failed handshake wouldn't give. Returns `None` if it was plain HTTP.
+/// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL: it gets a response
+/// that explains this, unlike a failed handshake, and the function returns `None`.
 async fn hello<S: Stream>(
     worker: &Worker,
     (mut wire, mut input): Begun<S>,
@@ -197,7 +197,7 @@ async fn opening<S: Stream>(
             return Ok(Negotiated::Http2);
         }
         match wire.read(input).await {
-            // HTTP/1 has a response for a head that didn't arrive.
+            // HTTP/1 has a response for an incomplete head.
             Err(WireError::Closed | WireError::TimedOut) => return Ok(Negotiated::Http1),
             read => read?,
         };

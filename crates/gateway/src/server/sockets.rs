@@ -13,12 +13,12 @@ const BACKLOG: i32 = 4096;
 /// Time after which idle connections are probed, so that lost peers are detected even in a tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Claim of a listener to a port that several listeners share.
+/// How a listener shares its port with other listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The first listener of this process; others may follow.
+    /// The first listener of this process on the port; others may follow.
     First,
-    /// A further listener, in addition to listeners of this process.
+    /// A further listener of this process on the port.
     Joins,
     /// A listener in addition to inherited ones: it receives no connections before it [listens](listen).
     JoinsLater,

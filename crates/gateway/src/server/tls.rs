@@ -1,8 +1,8 @@
 //! TLS towards clients: certificate selection by server name, protocol negotiation, session resumption.
 //!
 //! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so that a handshake uses
-//! either the old or the new certificates. This invalidates the session tickets of the old one, so the old one is kept if nothing
-//! changes.
+//! either the old or the new certificates. A new configuration invalidates the session tickets of the old one, so the old one is kept if
+//! nothing changes.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,7 +25,7 @@ use crate::config::{Certificate, Http2, ListenerTls};
 const ALPN_HTTP2: &[u8] = b"h2";
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Maximum number of bytes that are encrypted but not sent: one record. They are a copy outside the budget that is held for clients
+/// Maximum number of bytes that are encrypted but not sent: one record. The budget doesn't include this copy, which is held for clients
 /// that don't read.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 
@@ -169,7 +169,7 @@ struct Certificates {
 }
 
 impl Certificates {
-    /// Indexes the certificates. If two have the same name, the first is used.
+    /// Indexes the certificates by name. If two certificates have the same name, the first is used.
     fn new(certificates: &[Certificate]) -> Option<Self> {
         let default = Arc::clone(&certificates.first()?.key);
         let mut by_name = HashMap::new();

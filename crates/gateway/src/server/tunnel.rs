@@ -75,7 +75,7 @@ where
         let homeward = to_client.poll(origin, client, context, &mut arrivals);
         match (outward, homeward) {
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(TunnelEnd::Closed),
-            // A broken tunnel has no other way to report the failure than to end.
+            // The only way to report a failure within a tunnel is to end the tunnel.
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(TunnelEnd::Closed),
             _ => {}
         }

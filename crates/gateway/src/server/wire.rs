@@ -23,10 +23,10 @@ use crate::pace::{Pace, PaceLimits};
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Whether the kernel can send file contents on this stream unchanged.
     const SENDS_FILES: bool = false;
-    /// Whether closing it is enough; TLS announces the end first.
+    /// Whether the stream can be closed without sending more bytes; TLS announces the end first.
     const CLOSES_SILENTLY: bool = false;
 
-    /// Sets how the stream ends for the peer when it is dropped for any reason, even if the process is killed.
+    /// Sets whether the peer sees an orderly end or a reset when the stream is dropped, even if the process is killed.
     fn end_by(&self, _: Ending) {}
 
     /// Writes some of `bytes`; more data follows immediately.
@@ -47,7 +47,7 @@ impl Stream for TcpStream {
         end_by(self, ending);
     }
 
-    /// Lets the head and the first bytes of a body share a packet, unlike two plain writes.
+    /// Tells the kernel that more data follows, so that the head and the first bytes of a body share a packet.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         poll_when_writable(self, context, |stream| send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
@@ -63,7 +63,7 @@ impl Stream for TcpStream {
 #[cfg(test)]
 impl Stream for tokio::io::DuplexStream {}
 
-/// Sets how the connection ends for the peer. Fails only if the peer is gone.
+/// Sets whether the peer sees an orderly end or a reset of the connection. Fails only if the peer is gone.
 pub(super) fn end_by(socket: &impl AsFd, ending: Ending) {
     let linger = match ending {
         Ending::Orderly => None,
@@ -94,11 +94,11 @@ fn poll_when_writable(
 pub(crate) enum Ending {
     /// The end of the stream, after all written bytes.
     Orderly,
-    /// A reset, for a body delimited by the end of the stream: it must not look complete before it is.
+    /// A reset. While a body that ends with the stream is incomplete, an orderly end would make it look complete.
     Reset,
 }
 
-/// Way of closing a connection.
+/// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Farewell {
     /// The client has announced that it sends no more requests, and all received bytes were read.

@@ -7,9 +7,9 @@ use super::phase::Phase;
 /// A key of a rule that specifies an action.
 #[derive(Debug)]
 pub struct ActionKey {
-    /// Its row in the option table.
+    /// Row of the key in the option table.
     pub option: Opt,
-    /// Phases in which it is allowed.
+    /// Phases in which the key is allowed.
     pub phases: Phases,
 }
 
@@ -26,7 +26,7 @@ pub enum Phases {
     OriginResponse,
 }
 
-/// A change as text: the action, and its object.
+/// A change as text: the action, and the part of the message that it changes.
 pub(crate) type Change = (&'static str, String);
 
 impl ActionKey {
@@ -37,7 +37,7 @@ impl ActionKey {
 }
 
 impl Phases {
-    /// Checks that a phase is among them.
+    /// Checks that the key is allowed in a phase.
     ///
     /// # Errors
     /// A message with the phases in which the key is allowed.

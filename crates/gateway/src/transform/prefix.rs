@@ -14,7 +14,7 @@ section! {
     to = Text("text").required(),
 }
 
-/// A list of such changes.
+/// A list of replacements.
 pub(super) const PREFIX_CHANGES: Kind = List(&Table(&PREFIX_CHANGE));
 
 /// Replacement of the start of a text.

@@ -37,8 +37,9 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Returns the request as seen by the rules of a phase. The origin's response is stored under the key, which has the path, but may
-    /// lack query parameters, and has no fields. A response to HEAD updates the stored response to GET, so the same rules transform it.
+    /// Returns the request as seen by the rules of a phase. In phase `origin_response`, rules see no query and no fields: the response is
+    /// stored under a key that has the path, but may lack query parameters and fields. A response to HEAD updates the stored response to
+    /// GET, so the same rules transform it.
     pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
         let whole = request.path_and_query;
         let is_shared = phase == Phase::OriginResponse;

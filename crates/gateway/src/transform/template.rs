@@ -86,7 +86,7 @@ impl Template {
     /// Parses a value in a rule of a phase.
     ///
     /// # Errors
-    /// Likewise; also for variables that the phase lacks, and fields whose values must not be copied.
+    /// A message with the problem, such as a variable that the phase lacks, or a field whose values must not be copied.
     pub(super) fn in_phase(text: &str, phase: Phase) -> Result<Self, String> {
         let unknown = |says| format!("{says}; this phase has the variables {}", phase.variables().join(", "));
         let template = Self::parse(text).map_err(unknown)?;
@@ -144,7 +144,7 @@ impl Template {
         self.variables().filter_map(move |variable| variable.of_request(phase))
     }
 
-    /// Returns the author of the value in a request to the origin.
+    /// Returns the party that determines the value in a request to the origin.
     pub(super) fn author(&self) -> Author {
         let is_client_s = |variable: &Variable| {
             matches!(variable, Variable::Field(_) | Variable::ClientAddress | Variable::Query)

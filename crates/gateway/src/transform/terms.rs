@@ -10,22 +10,22 @@ use super::phase::Phase;
 pub struct RuleTerms<'a> {
     /// Phase of the rule.
     pub phase: Phase,
-    /// Fields of the client by which the rule is chosen; absent if a mistake makes this unclear.
+    /// Client fields in the conditions of the rule; absent if an error in the configuration leaves them unknown.
     pub chosen_by: Option<ChosenBy>,
     /// Fields that rules of the site treat as credentials, in addition to those that always are.
     pub credential_fields: &'a [&'a str],
 }
 
-/// Fields of the client by which a rule is chosen.
+/// Client fields in the conditions of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChosenBy {
-    /// No fields, or fields that include a credential: a request chosen by a credential already counts as one with credentials.
+    /// No fields, or at least one credential: a request with a credential counts as one with credentials anyway.
     NothingPlain,
     /// Fields that aren't credentials.
     PlainFields,
 }
 
-/// Author of the value of a field.
+/// The party that determines the value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Author {
     Operator,
@@ -33,7 +33,7 @@ pub(super) enum Author {
 }
 
 impl ChosenBy {
-    /// Returns the kind of these fields, which are those in the conditions of a rule.
+    /// Classifies the fields in the conditions of a rule.
     pub fn fields<'a>(mut names: impl Iterator<Item = &'a HeaderName> + Clone) -> Self {
         let has_any = names.clone().next().is_some();
         match has_any && !names.any(|name| sharing::is_credential(name.as_str())) {

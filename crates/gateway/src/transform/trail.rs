@@ -8,7 +8,7 @@ use super::template::{Template, Variable};
 /// Fields whose values depend on certain fields of the client.
 pub(crate) struct Trail<'a> {
     names: SmallVec<[&'a str; 4]>,
-    /// Whether the current rule applies because of the values of such fields.
+    /// Whether a condition of the current rule depends on one of these fields.
     pub(crate) is_chosen: bool,
 }
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Changes to bytes, in this order.
+/// Changes to bytes, applied in the order of the fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     replaced: Vec<(Index, u8)>,

@@ -27,7 +27,7 @@ impl<'a> Call<'a> {
         let (begin, name) = self.innermost(command);
         let secret = match name {
             "auth" => begin + 1..usize::MAX,
-            // This includes users that can't exist here.
+            // ACL SETUSER is hidden for every user name, although only `default` exists.
             "acl" if self.is_word(begin + 1, "setuser") => begin + 2..usize::MAX,
             "hello" => {
                 let place = (begin + 1..self.length()).find(|place| self.is_word(*place, "auth"));

@@ -44,7 +44,7 @@ pub(super) fn place(call: &Call<'_>, index: usize) -> Result<BitPlace, Refusal> 
     bit.map(BitPlace::of).ok_or(Refusal::Other("ERR bit offset is not an integer or out of range"))
 }
 
-/// Computes something from the value, if there is one. A large value is examined without a lock.
+/// Applies `look` to the value, if there is one. A large value is examined without a lock.
 fn with_value<T>(call: &Call<'_>, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Refusal> {
     let key = call.key(1);
     let mut located = call.engine().lock(&key);

@@ -85,7 +85,7 @@ fn tell_each(
             return Err(Refusal::ReplyOverLimit);
         }
         reply.out.extend_from_slice(text.bytes());
-        // Makes room for the reply while it grows.
+        // Evict keys for the reply while it grows.
         call.shared.make_room_owed(call.now_ms);
     }
     Ok(())

@@ -27,8 +27,8 @@ impl Call<'_> {
         }
     }
 
-    /// Requires that all keys of a transaction share a slot. Even if this server owns several of their slots,
-    /// that may change.
+    /// Requires that all keys of a transaction share a slot, even if this server owns all of their slots,
+    /// unless commands across slots are allowed.
     pub(super) fn check_slots_of_queue(&self, command: &Command) -> Outcome {
         let queue = self.session.queue.as_ref().filter(|_| command.name == "exec");
         match queue.map(|queue| queue.slots()) {
@@ -88,7 +88,7 @@ pub(super) fn slots(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.bulk(node.host.as_bytes());
         reply.integer(i64::from(node.port_for(call.security())));
         reply.bulk(id.as_bytes());
-        // The node has no additional names.
+        // The node has no metadata, such as additional host names.
         reply.map(0);
     }
     Ok(())

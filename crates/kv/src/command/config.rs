@@ -262,7 +262,8 @@ impl Named {
     }
 }
 
-/// Maximum product of the numbers of patterns and settings; to compare that many takes a few hundredths of a second.
+/// Maximum product of the numbers of patterns and settings: that many comparisons take a few hundredths of a
+/// second.
 const COMPARED_MAX: usize = 1 << 22;
 
 const IMMUTABLE: &str = "can't set immutable config";
@@ -327,7 +328,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sets each setting to the argument at its position.
+/// Sets each setting to the argument at the given position; if one can't be set, restores those before it.
 fn write_all(call: &Call<'_>, settings: &[(Named, usize)]) -> Outcome {
     let old: Vec<String> = settings.iter().map(|(setting, _)| setting.read(call.shared)).collect();
     for (index, (setting, at)) in settings.iter().enumerate() {

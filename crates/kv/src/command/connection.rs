@@ -210,11 +210,12 @@ impl Call<'_> {
         reply.version = version;
     }
 
-    /// Sends earlier messages before the reply, because after it the client would not recognise them as
-    /// messages.
+    /// Sends pending messages before the reply, because the client would take messages after the reply for
+    /// other replies.
     pub(super) fn flush_mail(&self, reply: &mut Reply<'_>) {
         let gates = self.session.gates;
-        // A suppressed reply would drop the messages. In RESP3, messages can't be mistaken for replies.
+        // If the reply is suppressed, messages written with it would be dropped, too. In RESP3, messages
+        // can't be mistaken for replies.
         if reply.version == Version::Resp2 && !gates.is_closed(Gates::REPLIES) {
             self.session.client.take_mail(reply.out);
         }

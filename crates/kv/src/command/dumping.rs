@@ -22,7 +22,7 @@ pub(super) fn dump(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             drop(located);
             let bytes = rdb::dumped_bytes(stored.value_bytes());
             let mut room = Room::new(call);
-            // This covers the reply, and the buffers from which it is copied.
+            // Room for the reply, and for the buffers from which it is copied.
             room.make(3 * bytes)?;
             call.go_through(bytes)?;
             let dumped = rdb::dump(&stored.plain());
@@ -102,7 +102,7 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
         match () {
             () if call.is_word(at, "replace") => options.is_replaced = true,
             () if call.is_word(at, "absttl") => options.is_absolute = true,
-            // The usage of the key on another server doesn't apply here.
+            // Idle time and frequency are checked and ignored: they describe the usage on another server.
             () if call.is_word(at, "idletime") && has_value && !is_used => {
                 (is_used, at) = (true, at + 1);
                 if call.integer(at)? < 0 {

@@ -133,14 +133,15 @@ fn edit(call: &Call<'_>, edit: Edit<'_>) -> Result<usize, Refusal> {
     })?
 }
 
-/// The place where a value may be copied.
+/// Where a value may be compressed or decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Anywhere,
     Locked,
 }
 
-/// Changes the value, unless that is better done without the lock. Checks for room before copying.
+/// Changes the value, unless it has to be compressed or decompressed, which should happen without the lock.
+/// Checks for room before copying.
 fn attempt(
     call: &Call<'_>,
     key: &Key<'_>,
@@ -212,7 +213,7 @@ fn store_if_unchanged(
 }
 
 impl Edit<'_> {
-    /// Returns whether a bit already has its new value. As in Redis, no notification is sent in that case.
+    /// Returns whether a bit already has its new value. As in Redis, such a SETBIT sends no notification.
     fn changes_nothing_in(self, value: &[u8]) -> bool {
         let (Some(at), Part::Bit { mask, is_set, was_set }) = (self.at, self.part) else { return false };
         let was = value.get(at).map(|byte| byte & mask != 0);

@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
     /// Executes a command that has passed all checks.
     pub(super) fn perform(&mut self, command: &'static Command, reply: &mut Reply<'_>) -> Outcome {
         self.session.command = Some(command);
-        // This is checked first, because observers are notified when the command executes.
+        // Wait for room first, because observers are notified when the command executes.
         if self.await_room() == Err(Refusal::NotNow) {
             return Err(Refusal::NotNow);
         }
@@ -73,7 +73,8 @@ impl<'a> Call<'a> {
         if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
             return Err(Refusal::NoPassword);
         }
-        // Without its script, a transaction would be executed incompletely.
+        // Refuse scripts before they are queued: the transaction would otherwise be executed without its
+        // script.
         if command.runs_script() {
             self.rejected(command);
             return Err(scripting::NO_SCRIPTS);
@@ -173,7 +174,7 @@ impl<'a> Call<'a> {
     }
 
     /// Tracks the keys before they are read, so that a client that writes afterwards finds this client in the
-    /// table.
+    /// tracking table.
     fn remember(&self, command: &Command) {
         for key in self.keys_of(command) {
             // Expire the key first. Otherwise the client would be notified of the expiration that its read is

@@ -15,7 +15,7 @@ use crate::statistics::Sum;
 use crate::subscriptions::Kind;
 use crate::system;
 
-/// The requests that include a section, in addition to those that name it.
+/// The INFO requests that include a section, in addition to those that name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     ByDefault,
@@ -155,7 +155,7 @@ fn memory(call: &Call<'_>, lines: &mut Lines) {
     lines.add("lazyfree_pending_objects", 0);
 }
 
-/// Redis reports no limit as zero.
+/// Returns 0 for an unlimited size, as Redis does.
 pub(super) fn unlimited_as_zero(bytes: u64) -> u64 {
     if bytes == u64::MAX { 0 } else { bytes }
 }

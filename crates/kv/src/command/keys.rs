@@ -1,4 +1,4 @@
-//! Commands for keys of any value.
+//! Commands for keys, whatever their values.
 
 use engine::Access;
 

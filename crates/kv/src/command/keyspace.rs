@@ -37,7 +37,7 @@ enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Kept,
-    /// Removed, with this notification.
+    /// The source key is removed, with this notification.
     Removed(Change),
 }
 

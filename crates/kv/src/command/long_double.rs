@@ -23,7 +23,7 @@ const EXPONENT_MIN: i32 = -16_445;
 const EXPONENT_MAX: i32 = 16_320;
 /// Longer texts are not numbers, as in Redis.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Half of the last place, if the dropped bits are aligned to the top of a word.
+/// Half a unit in the last place, if the dropped bits are aligned to the top of a word.
 const HALF: u128 = 1 << 127;
 /// Digits after the decimal point.
 const FRACTION_DIGITS: usize = 17;

@@ -65,7 +65,7 @@ use crate::session::{Gates, Session};
 use crate::shared::Shared;
 use crate::statistics::Statistics;
 
-/// The other commands that may run at the same time.
+/// Commands that may run at the same time as this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isolation {
     /// Commands of other workers.
@@ -284,8 +284,8 @@ impl<'a> Call<'a> {
         self.shared.access.read().permits_debug(self.session.client.ends.client)
     }
 
-    /// Refuses to run concurrently with other commands. Called first by commands that must see, or change,
-    /// all keys at one moment.
+    /// Returns an error if other commands may run at the same time. Called first by commands that must see,
+    /// or change, all keys at one moment.
     fn alone(&self) -> Outcome {
         if self.isolation == Isolation::Alone { Ok(()) } else { Err(Refusal::NotAlone) }
     }
@@ -312,7 +312,7 @@ impl<'a> Call<'a> {
                 break;
             }
             let text = repeated::text_within(argument, TOLD_BYTES_MAX - bytes);
-            // Two quotes and a space are included.
+            // Each argument is shown with two quotes and a space.
             bytes += repeated::bytes(&text).count() + 3;
             arguments.extend(["'", &text, "' "]);
         }
@@ -352,7 +352,7 @@ impl<'a> Call<'a> {
     }
 
     /// Prepares an argument to be stored. An argument in its own buffer is not copied, and a large one is
-    /// compressed. Nothing may be locked.
+    /// compressed. The caller must not hold a lock.
     fn value(&self, index: usize) -> NewValue<'a> {
         let value = self.argument(index);
         if let Some(body) = self.body.filter(|body| std::ptr::eq(body.as_slice(), value)) {
@@ -397,8 +397,8 @@ impl<'a> Call<'a> {
         if self.engine().could_hold(bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
     }
 
-    /// Writes. If the key's own shard has nothing to evict, evicts from other shards and retries. Nothing is
-    /// evicted for a value that can't fit at all.
+    /// Calls `write`. If the key's own shard has nothing to evict, evicts from other shards and retries.
+    /// Nothing is evicted for a value that can't fit at all.
     fn with_room<T>(
         &self,
         key: &Key<'_>,

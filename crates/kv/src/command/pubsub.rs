@@ -62,8 +62,9 @@ fn next_names<'a>(call: &Call<'a>) -> Vec<&'a [u8]> {
     some_of(call, names, |name| name.len())
 }
 
-/// The names to process in this turn: a part, so that other clients get turns in between and the client reads
-/// its confirmations, or all of them in a transaction. The request is parsed again in each turn.
+/// The names to process in this turn: all of them in a transaction; otherwise only some, so that other
+/// clients get turns in between and the client reads its confirmations. The request is parsed again in each
+/// turn.
 fn some_of<T>(call: &Call<'_>, names: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
     if call.effort.scope() == Scope::Transaction {
         return names.collect();

@@ -1,4 +1,4 @@
-//! Generates the reference page of commands from the command table.
+//! Generates the command reference page from the command table.
 
 use std::fmt::Write as _;
 

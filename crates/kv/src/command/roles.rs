@@ -1,5 +1,5 @@
 //! Commands for features that Larder doesn't have: replication, ACL users, modules, an append-only file.
-//! Clients send them nevertheless.
+//! Clients send these commands nevertheless.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Call, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 
-/// Maximum of DEBUG SLEEP in seconds. A longer one would be an outage.
+/// Maximum duration of DEBUG SLEEP in seconds. A longer sleep would be an outage.
 const SLEEP_S_MAX: f64 = 60.0;
 
 pub(super) fn role(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {

@@ -1,4 +1,4 @@
-//! Memory for replies that are copied: it is charged in advance, and keys are evicted for it.
+//! Memory for replies that are copied. It is charged in advance, and keys are evicted for it.
 //!
 //! Large values are shared with the engine, and need no such memory.
 
@@ -8,7 +8,7 @@ use crate::line::{Next, Waits};
 use crate::reply::Reply;
 use crate::shared::Shared;
 
-/// Replies up to this size are always possible. Larger ones are checked in steps of this size.
+/// Replies up to this size are always possible. Larger replies are checked in steps of this size.
 const STEP_BYTES: usize = 256 << 10;
 
 /// Memory charged for a command's reply. When the command ends, output that the client doesn't read
@@ -26,7 +26,7 @@ impl<'a> Room<'a> {
     }
 
     /// Makes room for a reply of `bytes` in total; no shard may be locked. A reply may take half of the
-    /// memory that keys can still free.
+    /// memory that evicting keys can still free.
     pub(super) fn make(&mut self, bytes: usize) -> Outcome {
         if bytes <= self.bytes + STEP_BYTES {
             return Ok(());
@@ -75,7 +75,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Checks whether the reply may be tried now. A reply that did not fit waits for its turn.
+    /// Checks whether the command may run now. A command whose reply did not fit waits for its turn.
     pub(super) fn await_room(&mut self) -> Outcome {
         let Some(waits) = self.session.waits.filter(|_| !self.session.is_walking()) else { return Ok(()) };
         if !self.shared.engine.policy().keeps_keys() {
@@ -92,7 +92,7 @@ impl Call<'_> {
         }
     }
 
-    /// Memory in use, without that gathered by the current command.
+    /// Memory in use, without the reply that the current command has gathered.
     pub(super) fn used_by_others(&self) -> u64 {
         let own_bytes = self.session.walk.as_ref().map_or(0, |walk| walk.held_bytes());
         self.shared.engine.used_bytes().saturating_sub(own_bytes as u64)
@@ -113,7 +113,7 @@ impl Call<'_> {
             return outcome;
         }
         let is_alone = !self.shared.may_have_room_soon(client.buffers_bytes());
-        // Memory freed since the refusal counts as room that hasn't been tried.
+        // Take the larger figure, so that memory freed since the refusal counts as new room.
         let used_bytes = used_before.max(self.used_by_others());
         let room = (used_bytes, self.shared.terms());
         let Some(waits) = Waits::again(before, room, is_alone, self.now_ms) else { return outcome };
@@ -124,7 +124,7 @@ impl Call<'_> {
         Err(Refusal::NotNow)
     }
 
-    /// Publishes a change in the client's state. Keys are evicted for it.
+    /// Publishes a change in the client's state, and evicts keys for it.
     pub(super) fn account_tables(&self) {
         if self.session.account_kept() >= STEP_BYTES {
             self.shared.make_room_for_reply(self.now_ms);
@@ -132,8 +132,8 @@ impl Call<'_> {
     }
 }
 
-/// Checks the memory of a reply while it is gathered. The memory is charged, so that concurrent replies don't
-/// take the same room.
+/// Checks the memory of a reply while it is gathered. The memory is charged, so that concurrent replies can't
+/// use the same memory.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     shared: &'a Shared,

@@ -35,7 +35,7 @@ pub(super) fn bgsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn lastsave(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let file = call.shared.save_file.as_ref();
     let saved_at_s = file.map_or(0, |file| file.saved_at_s());
-    // As in Redis, the start counts as a save.
+    // As in Redis, the start of the server counts as a save.
     reply.integer(saved_at_s.max(call.shared.rates.began_s(call.now_ms)) as i64);
     Ok(())
 }
@@ -78,7 +78,7 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
         save_file(call)?;
     }
     call.alone()?;
-    // The first decision stands, because other clients may rely on their data being saved.
+    // The first SHUTDOWN takes precedence, because other clients may rely on their data being saved.
     if call.shared.is_stopping() {
         return Err(STOPPING);
     }

@@ -22,7 +22,8 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let bytes = copied_bytes(call);
         room.make(bytes)?;
         reply.out.set_counted(bytes);
-        // Reserved in one step, because a growing list would temporarily take two or three times as much.
+        // Reserve the memory in one step, because a growing list would temporarily take two or three times as
+        // much.
         reply.out.bytes_mut().reserve_exact(bytes);
     }
     reply.array(call.length() - 1);
@@ -162,7 +163,7 @@ pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = Options::read(call, 2, Command::GetEx)?;
     let key = call.key(1);
-    // As in Redis, the time isn't checked if the key doesn't exist.
+    // As in Redis, the expiration time isn't checked if the key doesn't exist.
     if !call.engine().lock(&key).contains(call.now_ms) {
         reply.null();
         return Ok(());

@@ -322,7 +322,7 @@ static COMMANDS: &[Command] = commands! {
     "cluster|slots" 2 SESSION NONE "cluster" "3.0.0" cluster::slots, "Returns the slot ranges and their nodes.";
     "command" -1 SESSION NONE "server" "2.8.13" catalog::command, "Returns information about all commands.", "", "O(N) for N commands";
     "command|count" 2 SESSION NONE "server" "2.8.13" catalog::count, "Returns the number of commands.";
-    "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Returns documentation about commands.", "[command-name [command-name ...]]", "O(N) for N commands", "The texts are Larder's own; there is no history.";
+    "command|docs" -2 SESSION NONE "server" "7.0.0" catalog::docs, "Returns documentation about commands.", "[command-name [command-name ...]]", "O(N) for N commands", "Larder's own descriptions, without a history of changes.";
     "command|getkeys" -4 SESSION NONE "server" "2.8.13" catalog::getkeys, "Extracts the keys from a command.", "command [arg [arg ...]]", "O(N) for N arguments";
     "command|getkeysandflags" -4 SESSION NONE "server" "7.0.0" catalog::getkeysandflags, "Extracts the keys and their access flags from a command.", "command [arg [arg ...]]", "O(N) for N arguments";
     "command|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Returns help about the subcommands.";
@@ -338,7 +338,7 @@ static COMMANDS: &[Command] = commands! {
     "dbsize" 1 READ NONE "server" "1.0.0" server::dbsize, "Returns the number of keys in the database.";
     "debug" -2 ADMIN NONE "server" "1.0.0" super::container, "Debugging commands.";
     "debug|error" 3 ADMIN NONE "server" "1.0.0" roles::debug_error, "Replies with an error.", "message";
-    "debug|htstats" 3 ADMIN NONE "server" "1.0.0" roles::debug_htstats, "Returns statistics of the hash tables.", "dbid", "O(N) for N keys", "All databases share the tables: the chain is the longest in any database, in buckets of ten keys.";
+    "debug|htstats" 3 ADMIN NONE "server" "1.0.0" roles::debug_htstats, "Returns statistics of the hash tables.", "dbid", "O(N) for N keys", "All databases share the tables: the reported chain is the longest in any database, with buckets of ten keys.";
     "debug|object" 3 ADMIN SECOND "server" "1.0.0" roles::debug_object, "Returns internal information about a value.", "key";
     "debug|panic" 2 ADMIN NONE "server" "1.0.0" roles::panic, "Stops the server like an internal error.";
     "debug|set-active-expire" 3 ADMIN NONE "server" "1.0.0" roles::set_active_expire, "Enables or disables the active removal of expired keys.", "0 | 1";
@@ -356,7 +356,7 @@ static COMMANDS: &[Command] = commands! {
     "eval_ro" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Refused: scripts are not supported.", "script numkeys [key [key ...]] [arg [arg ...]]";
     "evalsha" -3 SCRIPTS OF_SCRIPT "scripting" "2.6.0" scripting::refuse, "Refused: scripts are not supported.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
     "evalsha_ro" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Refused: scripts are not supported.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
-    "exec" 1 EXEC NONE "transactions" "1.2.0" transactions::exec, "Executes the commands of a transaction.", "", "Depends on the commands", "Messages to the client that result from its own commands follow the reply.";
+    "exec" 1 EXEC NONE "transactions" "1.2.0" transactions::exec, "Executes the commands of a transaction.", "", "Depends on the commands", "Messages that a client causes with its own commands follow the reply.";
     "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Returns how many of the keys exist.", "key [key ...]";
     "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets the expiration time of a key, in seconds from now.", "key seconds [NX | XX | GT | LT]";
     "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets the expiration time of a key, as a Unix timestamp in seconds.", "key unix-time-seconds [NX | XX | GT | LT]";
@@ -396,14 +396,14 @@ static COMMANDS: &[Command] = commands! {
     "latency|history" 3 ADMIN NONE "server" "2.8.13" latency::history, "Returns the latency samples of an event.", "event", "", "Events are `command` and `fast-command`.";
     "latency|latest" 2 ADMIN NONE "server" "2.8.13" latency::latest, "Returns the latest latency sample of each event.";
     "latency|reset" -2 ADMIN NONE "server" "2.8.13" latency::reset, "Removes the latency samples of events.", "[event [event ...]]";
-    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Returns the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The product of both lengths is at most 16,777,216, and so is the sum of these products in a transaction. Beyond it, each LCS returns an error in the reply of EXEC.";
+    "lcs" -3 READ_SLOW FIRST_TWO "string" "7.0.0" subsequence::lcs, "Returns the longest common subsequence of two values.", "key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]", "O(N*M) for values of N and M bytes", "The product of both lengths is at most 16,777,216, and so is the sum of these products in a transaction. Beyond that sum, each LCS returns an error in the reply of EXEC.";
     "memory" -2 READ_SLOW NONE "server" "4.0.0" super::container, "Memory diagnostics commands.";
     "memory|doctor" 2 READ_SLOW NONE "server" "4.0.0" object::memory_doctor, "Returns a report about memory problems.";
     "memory|help" 2 SESSION_SLOW NONE "server" "4.0.0" super::help, "Returns help about the subcommands.";
     "memory|malloc-stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_malloc_stats, "Returns statistics of the allocator.";
     "memory|purge" 2 READ_SLOW NONE "server" "4.0.0" object::memory_purge, "Returns freed memory to the system.";
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Returns details about memory usage.", "", "", "There are fewer fields.";
-    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Returns the memory usage of a key in bytes.", "key [SAMPLES count]", "", "It is the memory that Larder uses, which is less than in Redis.";
+    "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Returns the memory usage of a key in bytes.", "key [SAMPLES count]", "", "Larder uses less memory for a key than Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Returns the values of keys.", "key [key ...]";
     "module" -2 ADMIN NONE "server" "4.0.0" super::container, "Module commands; modules are not supported.";
     "module|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Returns help about the subcommands.";

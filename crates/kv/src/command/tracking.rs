@@ -87,7 +87,8 @@ fn redirect(call: &Call<'_>, at: usize, old: Option<u64>) -> Result<u64, Refusal
     }
 }
 
-/// Returns the requested mode. These checks are made between others, in Redis' order.
+/// Returns the requested mode. The order of these checks, and of those before and after them, is that of
+/// Redis.
 fn check(options: &Options, old: Option<Mode>) -> Result<Mode, Refusal> {
     let is_switched = old.is_some_and(|old| (old == Mode::Broadcast) != options.is_broadcast);
     let is_opt = options.is_opt_in || options.is_opt_out;

@@ -2,8 +2,8 @@
 //!
 //! As in Redis, a command that may store data is refused when it is queued if there is no room for it, and
 //! EXEC is refused if there is no room left. An admitted transaction is executed completely: during EXEC, the
-//! limit is raised by the memory that the commands may need, because it is known only afterwards which
-//! segments they fill.
+//! limit is raised by the memory that the commands may need, because their exact need depends on the segments
+//! that they fill.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,8 @@ impl<'a> Call<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Growth {
     grown_bytes: usize,
-    /// Size of renamed values. They need room only temporarily, but later commands must not lack it.
+    /// Size of renamed values. Renamed values need this memory only temporarily, but it must not be missing
+    /// for later commands.
     moved_bytes: usize,
 }
 
@@ -109,7 +110,7 @@ struct Sizes<'a> {
     known: BTreeMap<(Database, Vec<u8>), usize>,
     /// Memory counted for values that have grown.
     grown: BTreeMap<(Database, Vec<u8>), usize>,
-    /// Maximum memory that is in use twice, while a value replaces another one that was counted.
+    /// Largest value that is replaced by another one: for a moment, both are in memory.
     replaced_bytes: usize,
     moved_bytes: usize,
 }

@@ -85,7 +85,7 @@ pub(super) fn exec(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     outcome.map_err(|refusal| abort(call, refusal))
 }
 
-/// Handles an EXEC that can't be executed: its transaction ends, too.
+/// Handles an EXEC that can't be executed, which ends its transaction.
 pub(super) fn abort(call: &mut Call<'_>, refusal: Refusal) -> Refusal {
     call.session.discard(call.shared);
     if refusal == Refusal::CrossSlot {
@@ -130,7 +130,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
             now_ms: call.now_ms,
         };
         has_acted |= one.perform_queued(reply) == Deed::Acts;
-        // From now on, the reply is charged to the room of all replies.
+        // From now on, this reply is charged together with those of the other commands.
         reply.out.release();
         is_over = reply.out.take_refusal() || is_over || room.make(reply.out.own_bytes()).is_err();
         reply.out.set_counted(room.bytes());
@@ -150,7 +150,7 @@ fn execute(call: &mut Call<'_>, queue: &Queue, reply: &mut Reply<'_>) -> Outcome
     Ok(())
 }
 
-/// The effect of a command apart from its reply.
+/// Whether a command has an effect apart from its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     /// No effect.
@@ -179,7 +179,7 @@ impl Call<'_> {
     }
 
     /// Leaves out the part of EXEC's reply since `begin` if replies are off. As in Redis, CLIENT REPLY
-    /// applies to each part, so an array may lack elements, or elements their array.
+    /// applies to each part, so elements may be missing from an array, or the array's header may be missing.
     fn leave_out_if_mute(&self, begin: usize, reply: &mut Reply<'_>) {
         if self.session.gates.is_closed(Gates::REPLIES) && self.session.is_mute() {
             reply.out.truncate(begin);

@@ -111,7 +111,7 @@ impl Told {
         resp::append_bulk(&mut self.last, key);
     }
 
-    /// Returns whether there is room for more. One piece is always possible if keys can be evicted for it.
+    /// Returns whether there is room for `bytes` more. One piece always fits if keys can be evicted for it.
     fn has_room(&self, bytes: usize, shared: &Shared) -> bool {
         let all_bytes = self.pieces_bytes.saturating_add(bytes);
         all_bytes <= PIECE_BYTES && !shared.is_reserve_spent()
@@ -139,8 +139,8 @@ impl Drop for Told {
     }
 }
 
-/// Visits more keys, and returns when all have been visited. A key that exists throughout is certain to be
-/// visited.
+/// Visits more keys, and returns when all have been visited. A key that exists during the whole iteration is
+/// certain to be visited.
 pub(super) fn walk(call: &mut Call<'_>, mut see: impl FnMut(&mut Walk, &[u8])) -> Result<Box<Walk>, Refusal> {
     let mut walk = call.session.walk.take().unwrap_or_else(|| Box::new(Walk::new(call)));
     loop {

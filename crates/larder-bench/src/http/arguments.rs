@@ -36,7 +36,7 @@ pub(crate) struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     pub(super) list: Option<PathBuf>,
 
-    /// Server for the paths of a list
+    /// Server to send the paths of a list to
     #[arg(long, value_name = "URL")]
     pub(super) base: Option<String>,
 

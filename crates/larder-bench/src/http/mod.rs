@@ -35,7 +35,7 @@ fn one(arguments: &HttpArguments, load: &HttpLoad) -> anyhow::Result<Run> {
     server.under(progress, |observer| Ok(bench::http::run(&measured, observer)?))
 }
 
-/// The address of the server of the first URL, which may be started later.
+/// Returns the address of the first URL's server, which may be started later.
 fn address(load: &HttpLoad) -> anyhow::Result<SocketAddr> {
     let url = &load.targets.first().context("there is no URL")?.url;
     let host = url.host.trim_start_matches('[').trim_end_matches(']');

@@ -23,13 +23,13 @@ pub(super) fn run(arguments: &HttpArguments, load: &HttpLoad, url: &str) -> anyh
     let is_one_server = urls[0].authority() == urls[1].authority();
     for (run, url) in runs.iter_mut().zip(urls) {
         run.name = if is_one_server { url.to_string() } else { url.authority() };
-        // The figures are the sum of all rounds. Each round has this load.
-        run.load = format!("{rounds} rounds by turns, each of {}", run.load);
+        // The figures are the sum of all rounds, but the load is that of each round.
+        run.load = format!("{rounds} alternating rounds, each of {}", run.load);
     }
     Ok(runs)
 }
 
-/// The same load on another server. A single URL may have a different path there.
+/// Returns the same load for another server. If the load has a single URL, `url` also replaces its path.
 fn on_other(load: &HttpLoad, url: &Url) -> HttpLoad {
     let other = |target: &Target| {
         let path = if load.targets.len() == 1 { url.path.clone() } else { target.url.path.clone() };

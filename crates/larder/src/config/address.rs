@@ -13,9 +13,9 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, |_| true)
 }
 
-/// Parses an address to listen on. A name stands for the first of its addresses that this machine has, not for all of
-/// them: a machine without IPv6 still has `::1` in its hosts file, and port 0 would pick a different port for each. If
-/// the machine has none of the addresses, the attempt to listen reports it.
+/// Parses an address to listen on. A name stands for the first of its addresses that this machine has, not for all of them: a machine
+/// without IPv6 still has `::1` in its hosts file, and port 0 would pick a different port for each. If the machine has none of the
+/// addresses, listening on the address fails with an error.
 pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, |address| is_local(address.ip()))
 }
@@ -63,8 +63,8 @@ pub(super) const LISTENED_ON: [(Part, &str); 5] = [
     (Part::Probes, "admin.probes_listen"),
 ];
 
-/// Replaces names with their addresses, if they have one, so that a reload compares addresses. A running process keeps
-/// its listeners' addresses: their names are not looked up again.
+/// Replaces names that resolve with their addresses, so that a reload compares addresses. A running process keeps its listeners' addresses:
+/// their names are not looked up again.
 pub(super) fn resolve(tree: &mut Table, running: &Names) -> Names {
     let mut names = Names::default();
     let mut resolve = |node: &mut Node| {

@@ -20,7 +20,7 @@ const QUEUE: &str = "CONN_QUEUE_LIMIT";
 const COMPRESSION: &str = "ENABLE_COMPRESSION";
 const INLINE: &str = "RESP_INLINE_CAPACITY";
 
-/// All variables that are read.
+/// All variables that Larder reads.
 pub(crate) const VARIABLES: [&str; 8] =
     [PORT, METRICS_HOST, METRICS_PORT, SHARDS, BUFFER, QUEUE, COMPRESSION, INLINE];
 

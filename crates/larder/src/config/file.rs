@@ -43,10 +43,10 @@ impl Input {
     }
 }
 
-/// Far larger than the file of ten thousand sites.
+/// Maximum size of a file: far more than ten thousand sites need.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Parses a text as `section`. An unreadable one counts as empty, so that the checks can go on.
+/// Parses a text as `section`. An unreadable text counts as empty, so that the checks can continue.
 pub(super) fn read(
     Input { name, bytes }: Input,
     section: &'static Section,

@@ -123,7 +123,7 @@ impl Source {
         else {
             return String::new();
         };
-        // Files full of errors have thousands of spans, and few of them in one line.
+        // A file full of errors has thousands of hidden spans, but few in one line.
         for span in self.hidden.iter().filter(|span| span.start <= last && first < span.end) {
             let is_hidden = |(at, _): &&mut (usize, char)| span.contains(at);
             shown.iter_mut().filter(is_hidden).for_each(|(_, character)| *character = '*');
@@ -139,7 +139,7 @@ impl Source {
     }
 }
 
-/// Longer than lines that people write, and shorter than lines of generated files.
+/// Maximum width of an excerpt: longer than lines that people write, and shorter than lines of generated files.
 const COLUMNS_MAX: usize = 160;
 
 /// Returns line and column of a byte offset.

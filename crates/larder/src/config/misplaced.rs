@@ -1,5 +1,5 @@
-//! Keys in the wrong table, and tables in the wrong brackets: finds the table that the option table has for them. Keys
-//! appended to a file land in its last table.
+//! Handles keys in the wrong table, and tables with the wrong brackets: finds the table to which they belong. Keys appended to a file land
+//! in its last table.
 
 use toml::de::DeValue;
 
@@ -9,11 +9,11 @@ use super::table::{Kind, Opt, ROOT, Section};
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     pub(super) message: String,
-    /// The option that the key sets there, if it is unambiguous.
+    /// The option that the key sets in that table, if there is only one such table.
     pub(super) option: Option<&'static Opt>,
 }
 
-/// A table of the file that has the key.
+/// A table of the configuration file in which the key is allowed.
 #[derive(Clone, Copy)]
 struct Home {
     section: &'static Section,
@@ -60,7 +60,7 @@ pub(super) fn elsewhere(
 /// Returns the correct spelling for a table with one pair of brackets too few or too many, or for text in place of a
 /// list of tables.
 pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) -> Option<String> {
-    // Elements of lists have a number or a name in brackets, which headers lack.
+    // In paths, elements of lists have a number or a name in brackets; headers have neither.
     let keys: Vec<_> = path.split('.').map(|key| key.split('[').next().unwrap_or(key)).collect();
     let written = |is_list| header(&keys.join("."), is_list);
     match (kind, value) {
@@ -77,12 +77,12 @@ pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) ->
     }
 }
 
-/// Returns the tables that have the key: those inside `section`, else the nearest enclosing ones, else others. Returns
-/// none if so many tables have the key that it doesn't show the intent.
+/// Returns the tables that have the key: those inside `section`, else the nearest enclosing ones, else others. Returns an empty list if too
+/// many tables have the key to guess the intent.
 fn nearest_homes(section: &'static Section, key: &str, value: &DeValue<'_>) -> Vec<Home> {
     let mut homes = Vec::new();
     collect(&ROOT, false, key, &mut homes);
-    // A value that fits none of the tables is wrong too, and doesn't show the intent.
+    // A value that fits none of the tables is wrong, too, and doesn't narrow the choice.
     if homes.iter().any(|home| fits(&home.option.kind, value)) {
         homes.retain(|home| fits(&home.option.kind, value));
     }
@@ -149,7 +149,7 @@ fn alternatives(homes: &[Home], shown: impl Fn(&Home) -> String) -> String {
     homes.iter().map(shown).collect::<Vec<_>>().join(" or ")
 }
 
-/// A key that more tables have is a common word.
+/// Maximum number of tables to suggest: a key that more tables have is a common word.
 const HOMES_MAX: usize = 3;
 
 /// Tables, words of other programs, and the keys to use instead.

@@ -53,7 +53,7 @@ pub(crate) struct Checked {
     pub(crate) sources: Sources,
     /// Errors and warnings, in the order of the text: at most [`problem::PROBLEMS_MAX`], errors before warnings.
     pub(crate) problems: Vec<Problem>,
-    /// The number of errors and warnings beyond those.
+    /// The numbers of errors and warnings that aren't in the list.
     pub(crate) left_out: LeftOut,
     /// The settings; absent if there is an error.
     pub(crate) settings: Option<Settings>,

@@ -17,13 +17,13 @@ pub(crate) enum Program {
     Kv,
 }
 
-/// The purpose of reading the configuration.
+/// The reason for reading the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A process runs with the settings.
+    /// To run a process with the settings.
     #[default]
     Run,
-    /// A check only, perhaps not on the machine that the file is for.
+    /// Only to check the file, perhaps not on the machine that it is for.
     Look,
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct KvOverrides {
 pub(crate) struct Overrides {
     pub(crate) program: Program,
     pub(crate) purpose: Purpose,
-    /// Overridden by all other arguments.
+    /// Environment variables, which all other arguments override.
     pub(crate) environment: Environment,
     pub(crate) kv: KvOverrides,
-    /// The only site, instead of a file.
+    /// URL of the only site's origin, instead of a configuration file.
     pub(crate) origin: Option<String>,
     pub(crate) listen: Vec<String>,
     pub(crate) admin: Option<String>,

@@ -31,14 +31,14 @@ pub(crate) struct LeftOut {
     pub(crate) warnings: usize,
 }
 
-/// Limit of listed problems: enough to fix at a time, and each is shown with an excerpt.
+/// Maximum number of listed problems: enough to fix at a time, since each is shown with an excerpt.
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// The problems found so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
     found: Vec<Problem>,
-    /// Files, each with the offset after which further problems follow from one that is already noted.
+    /// Files, each with an offset. Problems after the offset are ignored, because they follow from one that has already been reported.
     ignored: Vec<(usize, usize)>,
 }
 

@@ -1,9 +1,9 @@
 //! Reads the text of a file into a [`Table`] that fits the option table, and notes every problem on the way.
 //!
-//! serde isn't used: deserialization stops at the first error, and a second list of keys (the fields of structs) would
-//! have to be kept in sync with the option table. The file is parsed into a document tree in which each key and value
-//! has its byte range, with recovery after syntax errors, and this module walks that tree by the option table. A wrong
-//! value is noted and replaced by its default, so that the checks that follow can find more problems.
+//! serde isn't used: deserialization stops at the first error, and a second list of keys (the fields of structs) would have to be kept in
+//! sync with the option table. The parser recovers from syntax errors, and returns a document tree in which each key and value has its byte
+//! range. This module walks that tree along the option table. A wrong value is noted and replaced by its default, so that the checks that
+//! follow can find more problems.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         let place = self.place(0..0);
         let mut table = self.table(section, document.get_ref(), place, String::new());
         if self.is_broken {
-            // Recovery may have lost tables, so absence proves nothing.
+            // Recovery may have lost tables, so a missing key may be in the file.
             table.wrong.extend(section.options().map(|option| option.key));
         }
         table
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
     fn table(&mut self, section: &'static Section, raw: &DeTable<'_>, place: Place, path: String) -> Table {
         let mut entries = Vec::with_capacity(section.options().count());
         let mut wrong = Vec::new();
-        // Recovery turns a line without a key into an empty key, and the line is reported already.
+        // Recovery turns a line without a key into an empty key; the line has already been reported.
         let unknown =
             |key: &Spanned<DeString<'_>>| !key.span().is_empty() && section.option(key.get_ref()).is_none();
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key)) {
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         Value::Map(entries)
     }
 
-    /// Hides the values in a wrong value, at any depth. Its keys stay visible, because they are more often the mistake.
+    /// Hides the values inside a wrong value, at any depth. Keys stay visible, because the mistake is more often in a key.
     fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
         match value.get_ref() {
             DeValue::Table(table) => {
@@ -310,8 +310,7 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
 }
 
 thread_local! {
-    /// Defaults that have been parsed, without paths in them: parsing them again for each of 10,000 sites takes a
-    /// second.
+    /// Parsed defaults that contain no key paths: parsing them again for each of 10,000 sites would take a second.
     static PRESETS: RefCell<HashMap<*const Opt, Value>> = RefCell::default();
 }
 

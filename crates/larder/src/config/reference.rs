@@ -88,7 +88,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
 const LIMITS_PREFACE: &str = "# Limits
 
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. Everything that can grow has a limit with a default. The page on
-[security](../operate/security.md) describes the risks that they limit, and [configuration](config.md) their ranges and details.
+[security](../operate/security.md) describes the risks, and [configuration](config.md) lists the ranges and details.
 
 | key | default | meaning |
 |---|---|---|
@@ -127,7 +127,7 @@ fn write_section(page: &mut String, section: &'static Section) {
         let _ = writeln!(page, "- `{}`: {}", option.key, option.long());
     }
     for section in section.options().filter_map(own_section) {
-        // Some tables belong to several keys.
+        // Several keys may share a table, which is described once.
         if !page.contains(&heading(section)) {
             write_section(page, section);
         }
@@ -139,8 +139,7 @@ fn heading(section: &Section) -> String {
     format!("\n## {name}\n")
 }
 
-/// Returns the section of the option's own table. Sections below free keys belong to another key, and are described
-/// there.
+/// Returns the section of the option's own table. A map with free keys has none: its tables are described at another key.
 fn own_section(option: &Opt) -> Option<&'static Section> {
     option.kind.section().filter(|_| !matches!(option.kind, Kind::Map(..)))
 }
@@ -244,7 +243,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
 const PREFACE: &str = "# Configuration keys
 
 Generated from the option table in `crates/larder/src/config/table/`; do not edit. The
-[guide](../operate/configuration.md) describes their use. Editors get the same from the JSON schema in `/usr/share/larder/config.schema.json`, which
+[guide](../operate/configuration.md) describes their use. Editors can use the JSON schema in `/usr/share/larder/config.schema.json`, which
 `larder reference --out DIR` writes, too.
 
 The file is TOML. Sizes are a number of bytes, or text with a unit in any case, as in Redis: `kb` or `KiB`, `mb` or `MiB`, `gb` or `GiB`,

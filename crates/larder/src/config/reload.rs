@@ -36,7 +36,7 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
         let is_wrong = fresh.is_wrong(option.key);
         match (option.reload, before, fresh.node_mut(option.key)) {
             (Reload::Yes, _, _) | (_, None, None) => {}
-            // A wrong value isn't a change, and is reported already; its place has the default.
+            // A wrong value isn't a change, and has already been reported; the default replaces it.
             (Reload::Inside | Reload::No, Some(before), Some(after)) if is_wrong => {
                 after.value = before.value.clone();
             }
@@ -59,8 +59,8 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
     }
 }
 
-/// Restores the running store of each site that remains. In another store its responses would be lost, and those in
-/// the old store would outlive their purges if the site ever returned to it.
+/// Restores the running store of each site that remains. In another store, the site would lose its responses. Responses in the old store
+/// would miss purges, and would be used again if the site ever returned to it.
 pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let Some(Node { value: Value::List(sites), .. }) = fresh.node_mut("site") else { return };
     for site in sites {
@@ -76,7 +76,7 @@ pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged
     }
 }
 
-/// Restores running values inside a value. `place` is that of the enclosing table, for keys that no longer exist.
+/// Restores running values inside a value. `place` is the place of the enclosing table, for keys that no longer exist.
 fn keep_inside(place: &Place, after: &mut Node, before: &Node, unchanged: &mut Unchanged<'_>) {
     match (&mut after.value, &before.value) {
         (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, unchanged),

@@ -1,4 +1,4 @@
-//! Types that have a word for each of their values: the words that the option table allows, and their values.
+//! Types with one word for each of their values, as the option table allows them.
 
 use cache::settings::LeaderFailure;
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};

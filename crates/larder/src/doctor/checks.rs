@@ -14,14 +14,14 @@ use crate::config::{KvSettings, Settings, format_size};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     open_files: u64,
-    /// The key that accounts for most of the open files.
+    /// The configuration key that accounts for most of the open files.
     connections_key: &'static str,
     /// Memory for stored responses, and for keys and values.
     memory_bytes: u64,
     keys: Keys,
 }
 
-/// Whether the process stores keys, whose index benefits from huge pages.
+/// Whether the process stores Redis keys; their index is faster with huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Keys {
     #[default]

@@ -53,7 +53,7 @@ pub(crate) fn raise_open_files() -> io::Result<()> {
 pub(crate) fn open_files_left() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile).current?;
     match std::fs::read_dir("/proc/self/fd") {
-        // One descriptor is that of the folder itself.
+        // The open folder itself takes one descriptor.
         Ok(open) => Some(limit.saturating_sub(open.count() as u64 - 1)),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => Some(0),
         Err(_) => None,

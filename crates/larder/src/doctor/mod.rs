@@ -1,8 +1,8 @@
 //! Checks whether this machine and the servers around it let Larder work well: in `larder doctor`, and at the start of
 //! the Redis-compatible server.
 //!
-//! [`facts`] reads the settings of the system and [`checks`] evaluates them; [`origin`] and [`store`] connect to other
-//! servers; [`certificate`] reads dates. Changes nothing except the process's own limit of open files.
+//! [`facts`] reads the settings of the system and [`checks`] evaluates them; [`origin`] and [`store`] connect to other servers;
+//! [`certificate`] reads dates. Nothing here changes the system; only the process's own limit of open files is raised.
 
 mod certificate;
 mod checks;
@@ -122,10 +122,10 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Enough for one client, one origin, and the files that serving them needs.
+/// Enough files for serving one client from one origin.
 const OPEN_FILES_LEFT_MIN: u64 = 8;
 
-/// Makes sure that clients can connect. Must be called after everything else is open.
+/// Makes sure that clients can connect. Call it after all other files and sockets are open.
 ///
 /// # Errors
 ///

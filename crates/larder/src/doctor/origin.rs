@@ -66,9 +66,9 @@ struct Seen {
 /// The origin's response to a request that accepts gzip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
-    /// Not affected by `Via`, as far as the origin's first page shows.
+    /// The origin's first page is the same with and without `Via`.
     Alike,
-    /// Compresses for clients, but not for proxies.
+    /// The origin compresses for clients, but not for proxies.
     StopsForProxies,
 }
 
@@ -267,11 +267,11 @@ async fn connect_address(endpoint: &EndpointConfig, address: SocketAddr) -> io::
 }
 
 const AT_ONCE_MAX: usize = 64;
-/// The minute that a request may take is too long for a command at a terminal.
+/// The gateway's limit of a minute is too long for a command at a terminal.
 const LIMIT_MAX: Duration = Duration::from_secs(10);
 const CLOCK_MAX: Duration = Duration::from_secs(5);
 const REACHABLE: &str =
-    "the URL of a running server, with its certificate authority in `ca_file` if it has one of its own";
+    "the URL of a running server, with its certificate authority in `ca_file` if it has a private one";
 const TRUSTED: &str = "`ca_file` to the certificate authority that signed it";
 const FAILS: &str = "requests that the cache can't answer get 502 or 504";
 const COMPRESSING: &str = "`gzip_proxied any;` if it is nginx, or `compress = true` for the site";

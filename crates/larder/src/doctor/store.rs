@@ -116,10 +116,10 @@ fn permissions(refused: &[&str]) -> Finding {
     )
 }
 
-/// Without these commands some facts are unknown, but everything works.
+/// Commands that the checks use, but that the gateway doesn't need.
 const OPTIONAL: [&str; 2] = ["ROLE", "TIME"];
-/// Round trips within `record_timeout`: two for an operation, five to seven for the first on a connection, and some
-/// spare time for each.
+/// Minimum number of round trips that must fit into `record_timeout`. An operation takes two, and the first one on
+/// a connection takes five to seven.
 const ROUND_TRIPS: u32 = 10;
 const CLOCK_MS_MAX: u64 = 1_000;
 const TRACKED_MIN: u64 = 100_000;

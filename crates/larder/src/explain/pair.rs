@@ -52,7 +52,7 @@ impl Request {
     }
 }
 
-/// One exchange with an origin.
+/// A request, its response, and the rules that apply to them.
 struct Pair<'a> {
     first: &'a Request,
     response: &'a Message,

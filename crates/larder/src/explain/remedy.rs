@@ -5,7 +5,7 @@ use caching::explain::Finding;
 use message::reason::Reason;
 
 /// Remedies by reason code; `{path}` stands for the quoted path of the request. Reasons that a client causes, or that
-/// resolve by themselves, have none.
+/// resolve by themselves, have no remedy.
 const REMEDIES: &[(&str, &str)] = &[
     (
         NotStored::NoFreshness.as_str(),

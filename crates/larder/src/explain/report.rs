@@ -7,7 +7,7 @@ use gateway::Explanation;
 
 use super::remedy;
 
-/// Formats an exchange of a running cache, for the request of a path.
+/// Formats the explanation of a running cache for a request of `path`.
 pub(super) fn exchange(explanation: &Explanation, path: &str) -> String {
     let mut text = verdict(&explanation.findings);
     let broken = if explanation.complete { "" } else { ", incomplete" };
@@ -25,13 +25,13 @@ pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     text
 }
 
-/// Returns the last finding of each deciding step. If the response was generated before all of these steps, returns
-/// the last finding that is more than a change to it.
+/// Returns the last finding of each decisive step. If the response was generated before all of these steps, returns
+/// the last finding that can lead to a response.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
     let mut decisive: Vec<_> =
         ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last).collect();
-    // In a background validation the client has its response already, so step `stale` decides nothing.
+    // During a background validation the client already has its response, so step `stale` is not decisive.
     let is_behind = decisive.first().is_some_and(|finding| finding.section == "RFC 5861 section 3");
     decisive.retain(|finding| !is_behind || finding.step != "stale");
     if decisive.is_empty() {
@@ -45,7 +45,7 @@ fn verdict(findings: &[Finding]) -> String {
     text
 }
 
-/// Returns whether the finding can lead to a response: of the transformation rules, only redirections answer.
+/// Returns whether the finding can lead to a response. Among transformation rules, only redirections can.
 fn answers(finding: &Finding) -> bool {
     finding.step != "transform" || finding.values.iter().any(|value| value.name == "redirect")
 }

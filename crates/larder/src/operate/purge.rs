@@ -60,7 +60,7 @@ fn tell_unusable(urls: &[String]) {
     unusable.for_each(|error| output::failure(&error.to_string()));
 }
 
-/// A URL in a line or an argument.
+/// An input line or argument.
 enum Line {
     Url(String),
     NotText { number: usize },
@@ -87,11 +87,12 @@ enum End {
     NothingStored,
     /// The URL is invalid, or no site serves it.
     Refused,
-    /// Not all instances that share a store have applied it.
+    /// Some instances that share the store have not applied the purge.
     NotEverywhere,
 }
 
-/// Purges one URL. Adds sites to `known_sites` that may explain why it matched nothing.
+/// Purges one URL. If nothing matched, adds the sites that the response names to `known_sites`, as a
+/// hint.
 fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<String>) -> anyhow::Result<End> {
     let mode = mode(arguments);
     let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
@@ -235,7 +236,7 @@ fn done(arguments: &PurgeArguments) -> &'static str {
     if arguments.dry_run { "would purge" } else { "purged" }
 }
 
-/// Describes the selected responses in terms of the arguments, for comparison with the intent.
+/// Describes the selected responses by the arguments of the command.
 fn selection(arguments: &PurgeArguments) -> String {
     let PurgeArguments { tag, all_tags, site, host, prefix, everything, .. } = arguments;
     let tags = match &tag[..] {
@@ -254,7 +255,7 @@ fn selection(arguments: &PurgeArguments) -> String {
     if *everything { "everything".to_owned() } else { parts.join(", ") }
 }
 
-/// Formats the counts. A URL has one key, with a response for each variant.
+/// Formats the counts. A URL has one cache key, which may have several variants.
 fn counts(answer: &Value) -> String {
     let keys = match number(answer, "keys_matched") {
         1 => "1 cache key".to_owned(),

@@ -50,7 +50,7 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the state as JSON. Parts that a server lacks are left out.
+/// Returns the state as JSON. Parts that don't exist on this server are left out.
 fn object(metrics: &Metrics, is_ready: bool, reasons: &[&str]) -> Value {
     let whole = |metric: &str| json!(metrics.sum(metric, "") as u64);
     let mut shown = json!({
@@ -109,7 +109,7 @@ fn requests(metrics: &Metrics) -> String {
     format!("requests: {answered} answered, {percent:.1} % of them from the cache; {in_flight} in flight")
 }
 
-/// Formats the state of a store. `name` is empty for the unnamed one.
+/// Formats the state of a store. `name` is empty for `[store]`.
 fn store(metrics: &Metrics, name: &str) -> String {
     let of = |metric: &str| metrics.of_store(metric, name);
     let shown = if name.is_empty() { "store".to_owned() } else { format!("store {name}") };
@@ -237,7 +237,7 @@ impl Metrics {
         total(self.of(name).filter(|(labels, _)| labels.contains(part)))
     }
 
-    /// Returns a value of a store. `store` is empty for the unnamed one.
+    /// Returns a value of a store. `store` is empty for `[store]`.
     fn of_store(&self, name: &str, store: &str) -> f64 {
         total(self.of(name).filter(|(labels, _)| value_of(labels, "store").unwrap_or_default() == store))
     }

@@ -13,8 +13,8 @@ pub(crate) use successor::{Order, Succession};
 /// Variable with the name of the socket on which a process waits for its successor.
 const VARIABLE: &str = "LARDER_PREDECESSOR";
 
-/// Returns the name of the socket for a successor's error message. It is separate from the socket for reports, where a
-/// predecessor without this feature would take any connection for the report of success.
+/// Returns the name of the socket for a successor's error message. It is separate from the socket for reports: a
+/// predecessor of an older version takes any connection there for a report of success.
 fn complaints_to(reports_to: &str) -> String {
     format!("{reports_to}-failed")
 }

@@ -52,7 +52,7 @@ pub(crate) fn complain(why: &str) {
     let Some(Predecessor { reports_to, .. }) = Predecessor::of_this_process() else { return };
     let connected = connect_at_once(&complaints_to(&reports_to));
     let why = &why.as_bytes()[..why.len().min(COMPLAINT_BYTES_MAX)];
-    // A predecessor that no longer waits doesn't need the reason, and the log has it.
+    // A failure is ignored: a predecessor that no longer waits doesn't need the reason, which is also in the log.
     let _ = connected.and_then(|mut stream| stream.write_all(why));
 }
 

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::{COMPLAINT_BYTES_MAX, Predecessor, VARIABLE, complaints_to};
 
-/// Time within which a new process must serve. The admin client waits longer.
+/// Time within which a new process must serve. The admin client waits longer than this.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 /// The first inherited descriptor, by the protocol of socket activation (sd_listen_fds(3)).
 const FIRST_DESCRIPTOR: i32 = 3;
@@ -56,7 +56,8 @@ impl Succession {
         }
     }
 
-    /// Starts a process that takes over the sockets, and returns its id once it serves. Dropping the future kills it.
+    /// Starts a process that takes over the sockets, and returns its id once it serves. Dropping the future kills the
+    /// new process.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Succession {
         let ready = tokio::select! {
             ready = reported(&reports, process) => ready,
             ended = child.wait() => {
-                // The id may belong to another process by now.
+                // The process id may have been reused by now.
                 newborn.grow_up();
                 let said = complaint(&complaints, process).unwrap_or_default();
                 let why = said.unwrap_or_else(|| "see this process's log".to_owned());
@@ -131,8 +132,8 @@ fn listen(name: &str) -> io::Result<UnixListener> {
 
 /// Resolves when the new process serves.
 ///
-/// Counts checks instead of time: a process that was suspended, for example with its machine, checks again before it
-/// gives up on a successor that may serve clients by now.
+/// The limit is a number of checks, not a time. So a process that was suspended, for example with its machine, checks
+/// again before it gives up on a successor that may serve clients by now.
 async fn reported(reports: &UnixListener, newborn: Option<Pid>) -> anyhow::Result<()> {
     for _ in 0..READY_LIMIT.as_millis() / LOOK_INTERVAL.as_millis() {
         sleep(LOOK_INTERVAL).await;
@@ -162,8 +163,8 @@ fn connected(listener: &UnixListener, process: Option<Pid>) -> io::Result<Option
     }
 }
 
-/// Returns the error message of a process that has ended, in one line. The message is complete, so this doesn't wait,
-/// not even for the end of the stream: a child of that process may hold the connection too.
+/// Returns the error message of a process that has ended, in one line. The message has arrived in full, so this doesn't
+/// wait for the end of the stream: a child of that process may still hold the connection open.
 fn complaint(complaints: &UnixListener, process: Option<Pid>) -> io::Result<Option<String>> {
     let Some(stream) = connected(complaints, process)? else { return Ok(None) };
     stream.set_nonblocking(true)?;
@@ -188,7 +189,7 @@ impl Newborn {
 impl Drop for Newborn {
     fn drop(&mut self) {
         if let Some(process) = self.0 {
-            // The process may have exited by itself.
+            // The call fails if the process has already exited.
             let _ = kill_process(process, Signal::KILL);
         }
     }

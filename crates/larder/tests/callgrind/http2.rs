@@ -40,7 +40,7 @@ impl Http2 {
         client.send(SETTINGS, 0, 0, &[]);
         client.send(WINDOW_UPDATE, 0, 0, &WINDOW_RAISE_BYTES.to_be_bytes());
         client.ask();
-        // From now on, table indexes stand for both.
+        // Path and authority are in the table now, so indexes represent both.
         client.block = vec![0x82, 0x86, 0xbf, 0xbe];
         client
     }

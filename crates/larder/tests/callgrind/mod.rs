@@ -14,7 +14,7 @@ pub(crate) struct Counts {
     pub(crate) allocations: u64,
 }
 
-/// Names are never abbreviated, so the output can be parsed line by line.
+/// Names are never compressed, so the output can be parsed line by line.
 const TOOL: [&str; 4] =
     ["valgrind", "--tool=callgrind", "--compress-strings=no", "--callgrind-out-file=@dir@/counts"];
 
@@ -23,7 +23,7 @@ const TOOL: [&str; 4] =
 pub(crate) enum Sites {
     /// One site for any host.
     AnyHost,
-    /// This number of sites, each for its own host; the requested one is the last.
+    /// This number of sites, each with its own host; requests are for the last one.
     Named(u32),
 }
 

@@ -10,7 +10,7 @@ use crate::LARDER;
 use crate::callgrind::{self, Counts};
 use crate::figures::{self, Figure};
 
-/// A command on many keys, several of them at a time.
+/// A command that is sent for many keys, in batches of `at_once`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ask {
     verb: Verb,
@@ -32,7 +32,7 @@ const CASES: [(&str, Ask); 4] = [
 
 /// Whether the keys fit into processor caches doesn't matter here: the number of instructions is the same.
 const KEYS: u64 = 1000;
-/// A multiple of the commands in one batch.
+/// Both numbers are multiples of the number of commands in a batch.
 const FIRST_COMMANDS: u64 = 2 * KEYS;
 const COUNTED_COMMANDS: u64 = 20 * KEYS;
 
@@ -46,11 +46,12 @@ fn figure(nothing: Counts, ask: Ask) -> Figure {
     figures::per_request(counts_of(Some(ask)), nothing, COUNTED_COMMANDS)
 }
 
-/// The cost of a whole process that executes the first commands of all cases, and then those of one.
+/// The cost of a whole process that executes the first commands of all cases, and then the counted commands of one
+/// case.
 fn counts_of(counted: Option<Ask>) -> Counts {
     let kv = callgrind::start_kv(&LARDER);
     let mut client = Client::connect(&kv);
-    // In reverse, so that keys exist before they are read.
+    // The cases run in reverse order, so that keys exist before they are read.
     for (_, ask) in CASES.iter().rev() {
         client.ask(*ask, FIRST_COMMANDS);
     }

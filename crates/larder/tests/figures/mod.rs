@@ -11,7 +11,7 @@ use crate::callgrind::Counts;
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Figure {
     pub(crate) instructions: u64,
-    /// In hundredths, for buffers that grow only now and then.
+    /// Rounded to hundredths, because some buffers grow only occasionally.
     pub(crate) allocations: f64,
 }
 
@@ -35,8 +35,8 @@ pub(crate) const KV: File = File {
 };
 const HEADER: &str = "\
 : instructions and allocations, counted by callgrind on the `fast` build.
-# Written by `scripts/instructions --write`, compared in `make test`. Commit a change of these figures together with
-# the change of the code that caused it, and say in the message what it buys.
+# Written by `scripts/instructions --write`, compared in `make test`. Commit changed figures together with the code
+# change that caused them, and justify higher figures in the commit message.
 
 ";
 
@@ -116,7 +116,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// The problem, and the remedy.
+    /// Returns the problem, unless the figure is as committed.
     fn problem(&self) -> Option<&'static str> {
         let Some(was) = self.was else { return Some("not in the file") };
         if self.is.allocations > was.allocations + ALLOCATIONS_TOLERANCE {
@@ -124,7 +124,7 @@ impl Comparison {
         }
         match self.percent() {
             percent if percent > INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs more"),
-            // A gain that isn't recorded could be lost unnoticed.
+            // An improvement that isn't committed could be lost unnoticed.
             percent if percent < -INSTRUCTIONS_TOLERANCE_PERCENT => Some("costs less"),
             _ if self.is.allocations < was.allocations - ALLOCATIONS_TOLERANCE => Some("allocates less"),
             _ => None,

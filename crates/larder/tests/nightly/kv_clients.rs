@@ -1,5 +1,5 @@
-//! Real Redis clients with `larder kv`: each plays its script against redis-server 7.0, which shows that the script is right, and against
-//! Larder. `conformance/clients/README.md` describes the parts of a script.
+//! Real Redis clients with `larder kv`: each runs its script against redis-server 7.0, to verify the script, and then against Larder.
+//! `conformance/clients/README.md` describes the parts of a script.
 
 mod cluster;
 mod redis_rs;

@@ -1,5 +1,5 @@
-//! Ten times the requests that an origin can answer: its limit holds, hits are served, and excess requests are
-//! refused immediately.
+//! An origin that gets ten times the requests it can answer: its limit holds, hits are served, and excess requests are refused
+//! immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,7 +17,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// Number of clients, each of which sends up to ten requests a second, or fewer while queued. The origin can answer 80 a second in all.
 const CLIENTS: usize = 110;
 const HIT_CLIENTS: usize = 20;
-/// Half the waiting time in the queue, because a refusal doesn't wait in it.
+/// Half of `queue_timeout`, because refused requests don't wait in the queue.
 const REFUSED_P99_MAX: Duration = Duration::from_millis(100);
 /// Time for recovery. Refused requests must not delay later ones.
 const RECOVERED_MAX: Duration = Duration::from_secs(5);

@@ -17,13 +17,13 @@ const FOLDERS: usize = 4;
 const PAGES: usize = 4 * FOLDERS;
 const CLIENTS: u64 = 4;
 const PURGERS: u64 = 2;
-/// Leaves time for hits between two purges.
+/// Pause between two purges, long enough for hits in between.
 const PURGE_PACE: Duration = Duration::from_millis(50);
 
 struct Scene {
     gateways: Vec<Larder>,
     version: Arc<AtomicU64>,
-    /// The lowest version of each page that a new request may return.
+    /// The lowest version of each page with which a new request may be answered.
     lowest: [AtomicU64; PAGES],
     end: Instant,
 }

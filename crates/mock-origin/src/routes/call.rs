@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::{counters::Counters, options::Prefix};
 
-/// State of the whole origin. No other lock is acquired while one of its locks is held, nor is it
-/// held across an await.
+/// State of the whole origin. No lock in it is held while another one is acquired, or across an
+/// await.
 pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) prefix: Prefix,

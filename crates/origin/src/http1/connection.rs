@@ -25,22 +25,22 @@ use super::sending::{Sending, Sent};
 const INPUT_BYTES: usize = 16 * 1024;
 /// Minimum free room for another read into the same buffer.
 const READ_BYTES_MIN: usize = 4 * 1024;
-/// Maximum size of a piece that is copied. Larger pieces are split off the buffer; for smaller ones, that would cost an
-/// allocation as well, and the buffer.
+/// Maximum size of a piece that is copied. Larger pieces are split off the buffer. For a smaller piece, this would cost an
+/// allocation as well, and the buffer would be lost.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
 /// Maximum size of a buffer that is kept for the next exchange.
 pub(super) const KEPT_BYTES_MAX: usize = 128 * 1024;
 
 thread_local! {
-    /// A thread's buffer for all its exchanges: a waiting or idle connection has none.
+    /// A thread's input buffer for all its exchanges: a waiting or idle connection has none.
     static INPUT: Cell<BytesMut> = Cell::default();
 }
 
 /// Returns an empty buffer with this much room.
 fn take_input(room: usize) -> BytesMut {
     let mut input = INPUT.take();
-    // Recovers the memory of pieces that were split off, unless one of them still exists.
+    // This reuses the memory of pieces that were split off, unless one of them still exists.
     input.reserve(room);
     input
 }
@@ -59,14 +59,14 @@ pub(crate) struct Http1Connection {
     io: Io,
     /// Bytes received but not consumed.
     pub(crate) input: BytesMut,
-    /// Room for the next read.
+    /// Size of the next read in bytes.
     room: usize,
     /// Memory charge for a buffer larger than [`INPUT_BYTES`].
     wide: Option<Charge>,
     memory: Option<Arc<Budget>>,
-    /// The runtime whose events drive it.
+    /// The runtime that delivers the events of the connection.
     pub(crate) home: Id,
-    /// The address that a name resolved to.
+    /// The remote address, if it came from a host name.
     pub(crate) address: Option<IpAddr>,
     _open: Gauged,
 }
@@ -88,7 +88,7 @@ type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
-    /// The last exchange isn't quite over.
+    /// The previous exchange isn't quite over.
     Busy,
     Closed,
 }
@@ -113,8 +113,8 @@ impl Http1Connection {
         }
     }
 
-    /// Returns whether it can carry a request, according to the events so far. Nothing may arrive on an idle connection: bytes
-    /// after a response are not the next response.
+    /// Returns whether the connection can carry a request, according to the events so far. Bytes that arrive on an idle
+    /// connection make it unusable: they are not the next response.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(crate) fn readiness(&mut self) -> Readiness {
         if !self.input.is_empty() {
@@ -135,8 +135,8 @@ impl Http1Connection {
         }
     }
 
-    /// Returns whether no bytes have arrived that no event has reported yet: the runtime of a busy worker does not know about
-    /// them, so a read would not even try.
+    /// Checks with the OS that no bytes have arrived. A busy worker may not have processed the event for them yet, so an
+    /// ordinary read would find nothing.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(crate) fn is_quiet(&self) -> bool {
         let Io::Whole(stream) = &self.io else { return false };
@@ -164,7 +164,7 @@ impl Http1Connection {
                     if sent == Sent::Whole {
                         return Some(write);
                     }
-                    // The origin must not mistake a part for the whole request.
+                    // An orderly end would make the origin mistake this part for the whole request.
                     let _ = write.shutdown().await;
                     None
                 });
@@ -211,7 +211,7 @@ impl Http1Connection {
             give_input(&mut self.input);
             self.input = take_input(self.room);
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
-            // In the middle of a large body this reuses the same memory, once the piece split off it has been sent.
+            // In the middle of a large body, this reuses the memory of pieces that have been sent.
             self.input.reserve(self.room);
         }
         let room = self.input.capacity() - self.input.len();
@@ -231,7 +231,7 @@ impl Http1Connection {
         Poll::Ready(Ok(read))
     }
 
-    /// Enlarges the reads, if the budget has room.
+    /// Makes the next reads larger, if the budget has room.
     fn widen(&mut self) {
         if let Some(budget) = &self.memory {
             self.wide = budget.reserve(INPUT_BYTES_MAX).ok();

@@ -17,7 +17,7 @@ use super::super::timing::UploadProgress;
 use super::connection::KEPT_BYTES_MAX;
 
 thread_local! {
-    /// A thread's buffer for heads: a waiting or idle connection has none.
+    /// A thread's output buffer for heads: a waiting or idle connection has none.
     static OUTPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Sent {
     Whole,
     /// The origin no longer reads the rest. It may still answer.
     Broken,
-    /// The rest of the request body doesn't arrive. The origin must not mistake a part for the whole.
+    /// The request body ended early. The origin must not mistake the part that was sent for the whole.
     Incomplete,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Sending {
     lines_written: usize,
     /// A piece of the body, sent after `lines`.
     data: Bytes,
-    /// Bytes that end the piece, and also the body after the last piece.
+    /// Bytes after the piece: the end of a chunk, or of the body.
     behind: &'static [u8],
     body: RequestBody,
     coding: Coding,
@@ -84,7 +84,7 @@ impl Sending {
         Self::of(lines, coding, body)
     }
 
-    /// Starts with an encoded head.
+    /// Creates the queue, with an encoded head in it.
     fn of(lines: Vec<u8>, coding: Coding, body: RequestBody) -> Self {
         let is_over = body.is_end_stream() && matches!(coding, Coding::Plain);
         Self {
@@ -162,7 +162,7 @@ impl Sending {
         self.lines_written < self.lines.len() || !self.data.is_empty() || !self.behind.is_empty()
     }
 
-    /// Puts the next piece of the body into the queue, which is empty. Ready if something has changed.
+    /// Puts the next piece of the body into the empty queue. Ready if the state has changed.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.body.poll_frame(cx);
         self.progress.note(&polled, &self.body);
@@ -260,7 +260,7 @@ mod tests {
             if self.taken.len() >= self.bytes_max {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            // Pending at every other call.
+            // Every other call returns `Pending`.
             if self.step_bytes.is_multiple_of(2) {
                 self.step_bytes += 1;
                 cx.waker().wake_by_ref();

@@ -219,7 +219,8 @@ async fn a_request_that_is_always_refused_ends_after_the_time_for_a_connection()
     assert!((2..15).contains(&server.streams.load(Ordering::Relaxed)));
 }
 
-/// Regression: a new connection was filled before its peer had announced its limit on streams.
+/// Regression: a new connection got too many streams, because its peer had not announced its limit
+/// yet.
 //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
 #[tokio::test]
 async fn no_stream_is_opened_before_the_peer_has_said_how_many() {

@@ -91,7 +91,7 @@ async fn idle_connections_are_closed_in_time() {
     until("closed again", || origin.stats().connections_open == 0).await;
 }
 
-/// A kept connection that closes when the second request arrives.
+/// Script of a connection that closes when the second request arrives.
 fn dies_on_second() -> Vec<Step> {
     vec![REQUEST, write(OK), REQUEST]
 }
@@ -325,7 +325,8 @@ fn workers_borrow_each_others_idle_connections() {
     worker.join().unwrap();
 }
 
-/// Answers on two connections. On the first, it runs `unasked` after a signal, and then closes the channel.
+/// Answers one request on each of two connections. After a signal, it runs `unasked` on the first connection, and
+/// then closes the channel.
 fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&mut UnixStream)) {
     let answer = |stream: &mut UnixStream| {
         let lines = io::BufReader::new(&mut *stream).lines().map(Result::unwrap);

@@ -21,7 +21,7 @@ use crate::{
     BodyFrame, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, Upstream, Upstreams,
 };
 
-/// A step of the server on a connection. After the last one it closes the connection.
+/// A step of the server on a connection. After the last step, the server closes the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// Reads until these bytes have arrived.

@@ -58,8 +58,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> +
 /// 11. At any time at most one lease is held on a key. Taking with [`LeaseMode::Overwrite`](super::LeaseMode::Overwrite)
 ///     ends the lease that was held.
 /// 12. A put under a lease that isn't held any more, because it was overwritten or has expired, changes nothing and reports that.
-/// 13. A release atomically writes the record and frees the lease, or does neither: a waiter that is woken by the record
-///     finds the lease free. Without memory for the record, it removes the current one, and frees the lease together with it.
+/// 13. A release atomically writes the record and frees the lease, or does neither: a waiter that is woken by the record finds the lease
+///     free. Without memory for the record, it removes the current one, and frees the lease too.
 /// 14. A wait misses nothing: it ends immediately if the record isn't the one that was seen, or the lease is free.
 ///
 /// Log
@@ -104,10 +104,10 @@ pub trait Backing: Send + Sync {
     /// Announces changes to `watcher` from now on, as long as another owner holds it.
     fn watch(&self, watcher: Weak<dyn Watcher>);
 
-    /// Returns the current or last source, by which the absence of a record that is loaded from now on must be judged.
+    /// Returns the current or last source. If a later load finds no record, this absence counts as a copy from this source.
     fn source(&self) -> Source;
 
-    /// Returns whether copies from this source can be relied upon now. Cheap enough for every hit.
+    /// Returns whether copies from this source can be relied upon now. It is cheap enough to be called for every hit.
     fn standing(&self, source: Source) -> CopyStatus;
 
     /// Returns the time since the last sign of life of the tier.
@@ -134,8 +134,8 @@ pub trait Backing: Send + Sync {
     /// now or when it expires. The lease in `write` is ignored.
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome>;
 
-    /// Releases a lease that the caller no longer needs. Like [`Self::release_lease`], but sent even if the tier has failed, and with a
-    /// longer deadline.
+    /// Releases a lease that the caller no longer needs. Unlike [`Self::release_lease`], the request is sent even if the tier has failed,
+    /// and has a longer deadline.
     fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
         self.release_lease(lease, write)
     }

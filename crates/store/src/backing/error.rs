@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-/// Reason why a tier gave no result. The caller counts it and continues as after a miss.
+/// Reason why a tier gave no result. The caller counts the error and continues as after a miss.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
@@ -19,13 +19,14 @@ pub enum BackingError {
     /// The reply can't be a stored value. Treat the entry as missing, and remove it.
     #[error("corrupt reply from the tier")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
-    /// Other changes kept interfering.
+    /// Conflicting changes by others prevented the operation.
     #[error("gave up after {attempts} conflicting changes")]
     Contended {
         /// Number of attempts.
         attempts: u32,
     },
-    /// The tier has no room. For operations that have no other result for this, such as taking a lease.
+    /// The tier has no room. Only operations without a result for this case return it, such as taking a
+    /// lease.
     #[error("the tier is full")]
     Full,
     /// No request was sent, because the tier's circuit breaker is open.
@@ -37,7 +38,8 @@ pub enum BackingError {
 }
 
 impl BackingError {
-    /// Returns whether the tier itself is in trouble, rather than only this entry or this moment.
+    /// Returns whether the error is a failure of the tier itself, and not of one entry or of a
+    /// temporary state.
     pub fn is_of_tier(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,

@@ -20,14 +20,14 @@ use crate::{FillId, SegmentId, SegmentPut};
 /// Deadlines of the operations of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Records and leases: 50 ms by default, because after that, it is better to fetch from the origin.
+    /// Deadline for records and leases. Default: 50 ms; after that, it is better to fetch from the origin.
     pub record: Duration,
-    /// Segments: 500 ms by default, for a megabyte on a slow network.
+    /// Deadline for segments. Default: 500 ms, for a megabyte on a slow network.
     pub segment: Duration,
-    /// The log: 500 ms by default, because no response waits for it, and replicas may have to reply too.
+    /// Deadline for the log. Default: 500 ms, because no response waits for it, and replicas may have to reply too.
     pub log: Duration,
-    /// Giving a lease back: 1 s by default, a third of the duration of a lease, because no response of this process waits for it, but other
-    /// instances do.
+    /// Deadline for giving a lease back. Default: 1 s, a third of the duration of a lease. No response of this process waits for it, but
+    /// other instances do.
     pub release: Duration,
 }
 
@@ -50,8 +50,8 @@ impl Default for Deadlines {
 
 /// A tier with deadlines, and with a circuit breaker that skips it for a while after too many failures.
 ///
-/// Only failures of the tier count ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is a valid reply. A source that is
-/// verified now, but wasn't when the tier failed, is queried immediately, because the tier has recovered.
+/// Only failures of the tier count ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is a valid reply. If the current source
+/// is verified, but wasn't when the breaker opened, the tier has recovered, and gets requests immediately.
 pub struct Guarded {
     inner: Box<dyn Backing>,
     deadlines: Deadlines,
@@ -127,7 +127,7 @@ impl Guarded {
             let answer = within(self.deadlines.of(operation), ask(&*self.inner)).await;
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.durations.lock().record(operation, took_ns);
-            // A failure noticed long after its deadline means that this process was stopped. It says nothing about the tier.
+            // If a failure is noticed long after its deadline, this process was stopped, and the tier isn't to blame.
             if answer.is_ok() || begun.elapsed() <= self.deadlines.of(operation) + LATE {
                 self.report(permit, &answer);
             }
@@ -136,7 +136,8 @@ impl Guarded {
     }
 }
 
-/// Waits once more if the deadline passed while this process was stopped: the reply may have arrived meanwhile, unread.
+/// Waits for an answer until the deadline. If the deadline passed while this process was stopped, it waits once more, because an unread
+/// reply may have arrived.
 async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, BackingError> {
     let begun = Instant::now();
     match timeout(deadline, answer.as_mut()).await {
@@ -146,7 +147,7 @@ async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, 
     .unwrap_or(Err(BackingError::TimedOut { after: deadline }))
 }
 
-/// Delay after which a deadline counts as noticed late. A running process notices it sooner than that.
+/// Delay after which a deadline counts as noticed late. A running process notices a deadline sooner.
 const LATE: Duration = Duration::from_millis(250);
 
 impl Backing for Guarded {
@@ -225,7 +226,7 @@ impl Backing for Guarded {
         Box::pin(within(self.deadlines.release, self.inner.give_lease_back(lease, write)))
     }
 
-    /// Waits are long by nature, so a wait is not used as a probe of the breaker, and its result isn't reported to it.
+    /// A wait is meant to take long. So it doesn't serve as a probe of the breaker, and its result isn't reported to the breaker.
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
         Box::pin(async move {
             match self.state() {
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    /// A process that is stopped during a request says nothing about the tier, however often that happens.
+    /// If the process is stopped during requests, the breaker must not open, however often that happens.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_stands_still_waits_once_more_and_blames_nobody() {
         let (double, tier) = guarded(Behaviour { silent_permille: 1000, ..Behaviour::GOOD });
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!((tier.health().state, tier.health().opened), (State::Closed, 1));
     }
 
-    /// Other instances wait for the lease.
+    /// The lease must be given back, because other instances wait for it.
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_given_back_past_an_open_breaker() {
         let (double, tier) = guarded(Behaviour::GOOD);

@@ -10,13 +10,13 @@ use telemetry::Histogram;
 pub enum Operation {
     /// Records and leases.
     Record,
-    /// Segments: up to 1 MiB of a body each.
+    /// Segments of bodies, up to 1 MiB each.
     Segment,
     /// The log of purges.
     Log,
 }
 
-/// State of a tier. The default is that of a tier without a circuit breaker or measurements.
+/// State of a tier. The default describes a tier without a circuit breaker or measurements.
 #[derive(Debug, Clone)]
 pub struct Health {
     /// State of the circuit breaker.

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Maximum length of a lease's note in bytes.
 pub const LEASE_NOTE_BYTES_MAX: usize = 256;
 
-/// Identifies one acquisition of a lease. Drawn by the tier that granted the lease, and known only to the holder.
+/// Identifies one acquisition of a lease. The tier that grants the lease draws it at random; only the holder
+/// knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub [u8; 16]);
 
@@ -32,7 +33,7 @@ pub struct LeaseRequest<'a> {
     pub ttl: Duration,
     /// Description of the holder for other instances, cut to [`LEASE_NOTE_BYTES_MAX`].
     pub note: &'a [u8],
-    /// Whether it ends a lease of another holder.
+    /// Whether to end a lease of another holder.
     pub mode: LeaseMode,
 }
 
@@ -41,7 +42,7 @@ pub struct LeaseRequest<'a> {
 pub enum LeaseMode {
     /// Takes the lease only if it is free.
     IfFree,
-    /// Takes the lease in any case, so that older fetches can no longer publish.
+    /// Takes the lease even if it is held, so that older fetches can no longer publish.
     Overwrite,
 }
 

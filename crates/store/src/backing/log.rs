@@ -21,7 +21,7 @@ pub struct LogOffset(pub u64);
 pub struct LogCursor {
     /// Id of the log.
     pub id: LogId,
-    /// Position: records that end at or before it are known.
+    /// Position: the reader knows the records that end at or before it.
     pub offset: LogOffset,
 }
 
@@ -65,7 +65,7 @@ impl LogState {
 /// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// The records are in the log, at or before the end in `state`.
+    /// The records were appended; they end at or before the end in `state`.
     Taken {
         /// State of the log after the append.
         state: LogState,
@@ -81,7 +81,7 @@ pub enum AppendOutcome {
 pub enum Safety {
     /// As many nodes have them as the operator configured.
     AsConfigured,
-    /// Fewer nodes have them, or too late.
+    /// Fewer nodes have them, or they got them too late.
     Behind,
 }
 
@@ -97,18 +97,18 @@ pub struct LogRecord {
 /// Some records of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPart {
-    /// State of the log when they were read. If it isn't the requested log, there are no records.
+    /// State of the log when they were read. If it isn't the requested log, `records` is empty.
     pub state: LogState,
-    /// Records in order. If the last one ends before the log does, more follow.
+    /// Records in order. If the last one ends before the end of the log, further records can be read.
     pub records: Vec<LogRecord>,
 }
 
 impl LogPart {
-    /// Returns the relation of the log to a reader that has read up to `cursor`, if the part was read from the start of the `last` record
-    /// before that. A log that was set back, and has grown to the same length again, has another record there.
+    /// Returns the relation of the log to a reader that has read up to `cursor`. The part must have been read from the start of `last`,
+    /// the record that ends at `cursor`. If the log was set back and has grown to the same length again, it has another record there.
     pub fn continues(&self, cursor: &LogCursor, last: &LastRecord) -> Continuity {
         match self.state.continues(cursor) {
-            // If it was trimmed up to here, there is nothing to compare.
+            // If the log was trimmed up to here, there is nothing to compare.
             Continuity::Whole
                 if self.state.floor <= last.begins
                     && !self.records.first().is_some_and(|record| last.is(record)) =>

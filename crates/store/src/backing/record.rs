@@ -26,16 +26,17 @@ pub struct Loaded {
     pub bytes: Bytes,
     /// Version of these bytes.
     pub version: Version,
-    /// Source from which it was loaded, by which copies are judged.
+    /// Source from which the record was loaded; a copy is valid only as long as its source is verified.
     pub source: Source,
-    /// Whether the next change will be announced. A tier follows a limited number of keys, and never the record in the reply to a put.
+    /// Whether the next change will be announced. A tier follows a limited number of keys. It never follows a record in the reply to a
+    /// put.
     pub tracking: Tracking,
 }
 
 /// Whether changes of a record are announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracking {
-    /// The next change is announced; for records that are kept.
+    /// The next change is announced; use it for records of which the caller keeps a copy.
     UntilChanged,
     /// Changes aren't announced.
     Off,
@@ -57,11 +58,11 @@ pub struct Write<'a> {
 /// Condition on the current record for a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<'a> {
-    /// No condition. For records with only one writer.
+    /// No condition. Use it for records with only one writer.
     Any,
     /// There is no record.
     Absent,
-    /// The record is this loaded one, which is given whole because some tiers compare bytes.
+    /// The record is the same as this one. It is passed with its bytes, because some tiers compare them.
     Is(&'a Loaded),
 }
 
@@ -70,7 +71,7 @@ pub enum Expected<'a> {
 pub enum PutOutcome {
     /// The record was written.
     Stored(Version),
-    /// The condition wasn't met. Contains the current record, if any, for another decision.
+    /// The condition wasn't met. Contains the current record, if any, so that the caller can decide again.
     Conflict(Option<Loaded>),
     /// The lease was no longer held.
     LeaseLost,
@@ -85,8 +86,8 @@ pub enum WaitOutcome {
     Changed(Option<Loaded>),
     /// The server has announced a change. The current record wasn't loaded: the caller loads it anyway, and waits again if it is the same.
     Told,
-    /// The record is the same, and the lease is free: it was freed, perhaps before the wait, without a record or with one that has been
-    /// removed again.
+    /// The record is the same, and the lease is free. The holder freed it, perhaps before the wait, without writing a record, or the
+    /// record has been removed again.
     Free,
     /// The record is the same, and the lease expired during the wait.
     Expired,

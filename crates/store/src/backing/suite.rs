@@ -1,7 +1,7 @@
 //! Tests that every tier behind memory must pass.
 //!
-//! They return the first broken promise instead of panicking, and wait for conditions, so they run on paused time, on real time, and
-//! against a server in use: all their keys are new.
+//! They return the first broken promise instead of panicking. They wait for conditions, so they run on paused time and on real time.
+//! They use only new keys, so they can run against a server in use.
 
 mod coherence;
 mod faults;

@@ -18,13 +18,13 @@ pub struct Source {
 pub enum CopyStatus {
     /// All changes were announced, up to the time of verification.
     Verified,
-    /// Changes may have been missed, and the node can be queried: it is connected in a later generation.
+    /// The generation is over, so changes may have been missed. The node is connected again and can be queried.
     Ended,
-    /// Changes may have been missed, and the node isn't connected.
+    /// Changes may have been missed, and the node can't be queried now.
     Unverified,
 }
 
-/// Receiver of announcements. Called from any thread, by the task that reads from the tier: set flags and return.
+/// Receiver of announcements. The task that reads from the tier calls it, on any thread, so it must only set flags and return.
 pub trait Watcher: Send + Sync {
     /// Called when copies of these records may be outdated.
     fn suspect(&self, keys: &[&[u8]]);
@@ -32,8 +32,8 @@ pub trait Watcher: Send + Sync {
     /// Called when all copies of this source and of its earlier generations may be outdated; `None` for all copies.
     fn all_suspect(&self, source: Option<Source>);
 
-    /// Called when the log has grown, was trimmed or replaced, or may have been. A request that is sent after the call is early enough for
-    /// the next announcement.
+    /// Called when the log has, or may have, grown, been trimmed or been replaced. If the log is read after the call, the next change is
+    /// announced too.
     fn log_changed(&self);
 }
 
@@ -49,7 +49,7 @@ impl Watchers {
     }
 
     pub(crate) fn tell(&self, what: impl Fn(&dyn Watcher)) {
-        // No lock is held, because watchers may call anything.
+        // No lock is held during the calls, because a watcher may call this tier.
         let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| what(&**watcher));
     }

@@ -17,11 +17,12 @@ pub struct Member {
     pub id: InstanceId,
     /// Position up to which it has read the log.
     pub read: LogCursor,
-    /// Name given by its operator.
+    /// Name that the operator gave the instance.
     pub name: Box<str>,
 }
 
-/// Position of an instance that has left, so that no other waits for it: no log is that long.
+/// Position in the record of an instance that has left. No log is that long, so no other instance waits
+/// for it.
 pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: LogOffset(u64::MAX) };
 
 /// Error for bytes that aren't a fleet record in a version known here.
@@ -30,7 +31,7 @@ pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: L
 pub struct FormatError;
 
 impl Member {
-    /// Returns whether it has announced that it is leaving.
+    /// Returns whether the instance has announced that it is leaving.
     pub(super) fn has_left(&self) -> bool {
         self.read == HAS_LEFT
     }

@@ -1,4 +1,4 @@
-//! Members, and how far each is known to have read.
+//! Membership of instances, and their known positions in the log.
 
 use super::*;
 use crate::backing::double::{Behaviour, DoubleLimits, DoubleServer};
@@ -50,7 +50,8 @@ async fn all_that_share_a_tier_are_asked() {
     assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have left");
 }
 
-/// A full server accepts no heartbeats. Others don't wait for an instance whose record has expired, so that instance must know.
+/// A full server refuses heartbeats. An instance must notice this, because others stop waiting for it once its record has
+/// expired.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_refused_is_an_error() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -64,7 +65,7 @@ async fn a_record_that_is_refused_is_an_error() {
     assert!(!one.reach(cursor(1), LIMIT).await.is_complete);
 }
 
-/// Each of them has read the list before the others were added to it.
+/// Each instance reads the list before the others are added to it.
 #[tokio::test(start_paused = true)]
 async fn those_that_start_together_are_all_listed() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -80,7 +81,7 @@ async fn those_that_start_together_are_all_listed() {
     assert_eq!(one.list().await.unwrap().ids.len(), 4);
 }
 
-/// A purge waits for these replies, and the tier may be far away.
+/// All records must be loaded in one round trip: a purge waits for them, and the tier may be far away.
 #[tokio::test(start_paused = true)]
 async fn those_that_are_known_are_asked_with_the_list() {
     let latency = Duration::from_millis(20);
@@ -115,7 +116,7 @@ async fn a_list_that_was_lost_hides_nobody_who_was_seen() {
         (0..3).for_each(|which| server.evict(seed * 31 + which));
         let reached = one.reach(cursor(6), LIMIT).await;
         assert!(names(&reached).contains(&("cache-2", false)), "{seed}: {reached:?}");
-        // No other instance has returned to the list yet, so a new instance knows too little.
+        // The other instances have not returned to the list yet, so a new instance must not consider the list complete.
         let late = joined(&server, 3, 10).await;
         assert!(!late.reach(cursor(6), Duration::from_secs(1)).await.is_complete);
     }

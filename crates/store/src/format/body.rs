@@ -39,13 +39,13 @@ pub enum Content<'a> {
 /// A body divided into cells of equal size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Fill of the whole cells: cell i is its segment i.
+    /// Fill that holds the whole cells: cell i is segment i of the fill.
     pub fill: FillId,
     /// Size of a cell in bytes.
     pub cell_bytes: u32,
     /// Runs of whole cells, in order and not adjacent.
     pub runs: Vec<Run>,
-    /// Parts of cells that aren't stored as a whole, in order.
+    /// Stored parts of the other cells, in order.
     pub fragments: Vec<Fragment>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Body<'a> {
                 self.state != BodyState::Complete || Some(held) == self.complete_bytes
             }
         };
-        if is_right { Ok(()) } else { Err(FormatError::Invalid("a body is not as complete as it says")) }
+        if is_right { Ok(()) } else { Err(FormatError::Invalid("the state of a body doesn't match its bytes")) }
     }
 }
 
@@ -150,7 +150,7 @@ impl Layout {
         Ok(Self { fill, cell_bytes, runs, fragments })
     }
 
-    /// Writes the layout. It was checked before, so the counts fit.
+    /// Writes the layout. The layout was checked before, so the counts fit.
     fn write(&self, writer: &mut Writer<'_>) {
         writer.fill(self.fill);
         writer.u32(self.cell_bytes);

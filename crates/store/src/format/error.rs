@@ -38,16 +38,16 @@ pub enum FormatError {
     Invalid(&'static str),
 }
 
-/// Action to take for bytes that aren't the requested ones. They count as a miss in any case.
+/// Treatment of bytes that aren't the requested ones. They count as a miss in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing, because another instance can use them.
+    /// Leave them, because another instance can use them.
     Leave,
     /// Replace them; this isn't an error.
     Replace,
     /// Count them as corrupt and remove them.
     Corrupt,
-    /// Count them as forged and log it.
+    /// Count them as forged and log the event.
     Forged,
 }
 

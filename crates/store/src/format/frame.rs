@@ -83,10 +83,10 @@ impl Kind {
     }
 }
 
-/// Reads the first [`HEADER_BYTES`], so that room can be reserved before the rest is fetched.
+/// Reads the first [`HEADER_BYTES`], so that the caller can reserve memory before it fetches the whole frame.
 ///
 /// # Errors
-/// If the rest isn't worth fetching.
+/// If the header shows that the frame can't be used.
 pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     let (header, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FormatError::Length)?;
     let [m, a, r, version, kind, flags, zeros @ .., l0, l1, l2, l3] = *header;
@@ -138,7 +138,7 @@ pub(super) fn open<'a>(
     tagged.get(HEADER_BYTES..).map(Reader::new).ok_or(FormatError::Length)
 }
 
-/// Appends a frame around the bytes that `content` writes. If that fails, `out` is unchanged.
+/// Appends a frame around the bytes that `content` writes. If `content` fails, `out` is unchanged.
 pub(super) fn seal(
     out: &mut Vec<u8>,
     kind: Kind,

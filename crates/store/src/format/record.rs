@@ -33,12 +33,12 @@ pub enum RecordKind {
     Response,
 }
 
-/// Outcome of a fetch that produced nothing to share.
+/// Outcome of a fetch without a response that instances can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'a> {
     /// Kind of the outcome.
     pub kind: NoteKind,
-    /// Requests to which it applies, as a number defined by the gateway.
+    /// Requests to which the note applies, as a number defined by the gateway.
     pub scope: u8,
     /// Expiry time.
     pub until_ms: u64,
@@ -326,7 +326,8 @@ fn write_log(writer: &mut Writer<'_>, log: Option<LogCursor>) -> Result<(), Form
     Ok(())
 }
 
-/// Reads lines, and subtracts their number from the number that the record may still have.
+/// Reads lines, and subtracts their number from `lines_left`, the number that the record may still
+/// have.
 fn lines<'a, V>(
     reader: &mut Reader<'a>,
     lines_left: &mut usize,

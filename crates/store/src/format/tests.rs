@@ -143,7 +143,7 @@ fn resealed(bytes: &[u8]) -> Vec<u8> {
     [content, &XxHash3_64::oneshot(content).to_le_bytes()].concat()
 }
 
-/// Returns the memory of the lists in a record.
+/// Returns the number of bytes that the lists in a record allocate.
 fn allocated_bytes(record: &Record<'_>) -> usize {
     fn bytes<T>(list: &Vec<T>) -> usize {
         list.capacity() * size_of::<T>()
@@ -179,7 +179,8 @@ proptest! {
         prop_assert_eq!(decoded(&apart, alone.key, None), Err(FormatError::Other), "another kind");
     }
 
-    /// Damaged bytes are an error. With a corrected checksum, they are an error or other values, never a panic.
+    /// Damaged bytes are an error. With a corrected checksum, decoding returns an error or other values, and never
+    /// panics.
     #[test]
     fn what_was_changed_is_an_error(sample in sample(), at in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let record = sample.record();
@@ -224,7 +225,8 @@ fn every_truncation_and_every_changed_byte_is_an_error() {
     }
 }
 
-/// A changed byte is an error. With a corrected checksum, it is forged, or means something that encodes to the same bytes.
+/// A changed byte is an error. With a corrected checksum, the record counts as forged, or decodes to a value that encodes
+/// to the same bytes.
 fn check_change(bytes: &[u8], at: usize, flip: u8, key: &[u8], keys: Option<&TagKeys>) {
     let mut changed = bytes.to_vec();
     changed[at] ^= flip;
@@ -388,7 +390,7 @@ fn what_is_beyond_a_limit_is_not_written() {
     assert!(encode_record(&at_limit, RecordKind::Response, None, &mut out).is_err());
 }
 
-/// The longest lists that fit: nothing is allocated for declared items for which there are no bytes.
+/// The longest lists that fit: no memory is allocated for declared items whose bytes are missing.
 #[test]
 fn reading_allocates_little() {
     let response = |runs: u32| {
@@ -439,7 +441,7 @@ fn reading_allocates_little() {
     let refused = Err(FormatError::Invalid("more field lines than a record may have"));
     assert_eq!(decoded(&resealed(&too_many), b"", None), refused);
     let mut lying = bytes;
-    // Count of the nominated fields of the first variant.
+    // Byte 16 is the number of nominated fields of the first variant.
     lying[16] = 0xff;
     assert_eq!(decoded(&resealed(&lying), b"", None), Err(FormatError::Invalid("the input ends early")));
 }

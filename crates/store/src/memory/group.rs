@@ -1,6 +1,6 @@
 //! Ownership of the segments of one fill.
 //!
-//! A fill that records of other tiers refer to has only one group here while it is held: two would remove each other's segments.
+//! If records of other tiers refer to a fill, it has at most one group here at a time: two groups would remove each other's segments.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 
 use crate::{FillId, Segment, SegmentId, SegmentPut};
 
-/// Segments of one fill. Every record version, reader and fill that may still need them holds the group behind one `Arc`; the last one to
-/// drop it removes the segments that eviction has left. The segments of a replaced record therefore still serve the readers in progress,
-/// and no segment outlives its use.
+/// Segments of one fill. Every record version, reader and fill that may still need the segments holds the group in an `Arc`. Dropping the
+/// last `Arc` removes the segments that haven't been evicted. The segments of a replaced record therefore still serve the readers in
+/// progress, and no segment outlives its use.
 #[derive(Debug)]
 pub struct SegmentGroup {
     fill: FillId,
-    /// Highest index ever put, plus one.
+    /// Highest index of a stored segment so far, plus one.
     count: AtomicU32,
-    /// Whether [`Memory::group_of`](crate::Memory::group_of) may have returned it to other callers.
+    /// Whether the group is in the list, so that [`Memory::group_of`](crate::Memory::group_of) may have returned it to other callers.
     is_listed: AtomicBool,
     home: Weak<dyn SegmentHome>,
 }
@@ -38,7 +38,7 @@ impl SegmentGroup {
         Self { fill: FillId::next(), count: AtomicU32::new(0), is_listed: AtomicBool::new(false), home }
     }
 
-    /// Creates the group of a fill that was read from a record. It is already listed.
+    /// Creates the group of a fill that was read from a record. The caller adds it to the list.
     pub(super) fn listed(fill: FillId, home: Weak<dyn SegmentHome>) -> Self {
         Self { fill, count: AtomicU32::new(0), is_listed: AtomicBool::new(true), home }
     }
@@ -48,7 +48,8 @@ impl SegmentGroup {
         self.fill
     }
 
-    /// Lists the group and returns its fill id, for use in a record. Readers of the record get this group as long as it is held.
+    /// Adds the group to the list, and returns its fill id for use in a record. Readers of the record get this group as long as it is
+    /// held.
     pub fn announced(self: &Arc<Self>) -> FillId {
         if !self.is_listed.load(Relaxed)
             && let Some(home) = self.home.upgrade()
@@ -102,7 +103,7 @@ pub(super) struct Groups {
     listed: Mutex<HashMap<FillId, Weak<SegmentGroup>>>,
 }
 
-/// Number of segments removed per lock of the list. Most bodies have fewer.
+/// Number of segments that are removed each time the list is locked. Most bodies have fewer.
 const STEP: u32 = 64;
 
 impl Groups {
@@ -123,7 +124,7 @@ impl Groups {
     }
 
     /// Removes the segments 0 to `count` of a group that is no longer held. If the fill is requested meanwhile, the new group takes over
-    /// the remaining segments. `remove` is called under the lock, so that it never removes what the new group has put.
+    /// the remaining segments. `remove` is called under the lock, so that it never removes segments that the new group has stored.
     pub(super) fn leave(&self, group: &SegmentGroup, count: u32, remove: impl Fn(Range<u32>)) {
         let mut left = count;
         while let Some(begin) = self.step(group, left, &remove) {
@@ -131,12 +132,12 @@ impl Groups {
         }
     }
 
-    /// Removes one step of segments. Returns the number of remaining ones; `None` if none belongs to this group any more.
+    /// Removes up to [`STEP`] segments. Returns the number of remaining segments; `None` if none of them belongs to this group any more.
     fn step(&self, group: &SegmentGroup, left: u32, remove: impl Fn(Range<u32>)) -> Option<u32> {
         let mut listed = self.listed.lock();
         let found = listed.get(&group.fill());
         let is_own = found.is_some_and(|found| std::ptr::eq(found.as_ptr(), group));
-        // Not dropped under the lock, because this may be its last reference by then.
+        // The successor is dropped after the lock, because this may be its last reference by then.
         let successor = found.filter(|_| !is_own).and_then(Weak::upgrade);
         if let Some(successor) = successor {
             drop(listed);

@@ -1,8 +1,9 @@
 //! Ballast: how stored bytes make room for bytes outside the table.
 //!
-//! The table knows only its own entries. One ballast entry per shard, never evicted, weighs as much as the shard's share of all live bytes
-//! outside the table, so the table's own policy evicts entries that no longer fit. Lowering the table's capacity instead would also work,
-//! but each change of it rounds down the number of evicted keys that the policy remembers, until it remembers none.
+//! The table knows only its own entries. So each shard has one ballast entry, which is never evicted. It weighs as much as the shard's
+//! share of all live bytes outside the table, so the table's own policy evicts entries that no longer fit. Lowering the table's capacity
+//! instead would also work, but each change of it rounds down the number of evicted keys that the policy remembers, until it remembers
+//! none.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,11 +13,11 @@ use super::table::{Departed, EntryKey, Lookup, Table, Value};
 use crate::Record;
 
 pub(super) struct Ballast {
-    /// One key per shard.
+    /// Keys of the ballast entries, one per shard.
     keys: Box<[EntryKey]>,
     /// Weight of all ballast entries together.
     pub(super) bytes: AtomicU64,
-    /// Granularity of the ballast, so that it changes rarely.
+    /// The ballast changes in steps of this size, so that it changes rarely.
     pub(super) step_bytes: u64,
     pub(super) moving: Mutex<()>,
 }

@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Returns the counters for a value, and the amount by which each changes.
+    /// Returns the counters that a value changes, and the amount of each change.
     fn of<R: Record>(&self, value: &Value<R>) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let counted = match value {
             Value::Record(record) => {
@@ -87,7 +87,7 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    /// Inserts under the lock of the key. Returns the lock if the value is refused.
+    /// Inserts a value under the lock of its key. Returns the lock if the table refuses the value.
     fn insert<'t>(
         &self,
         lookup: Lookup<'_>,
@@ -172,7 +172,7 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    /// Counts table memory that was allocated for more entries than there are now.
+    /// Updates the count of slack: table memory for more entries than there are now.
     pub(super) fn count_slack(&self) {
         let paid_bytes = self.table.len() as u64 * ENTRY_OVERHEAD_BYTES;
         let table_bytes = self.table.memory_used().total() as u64;
@@ -241,5 +241,5 @@ pub(super) fn is_expired<R: Record>(value: &Value<R>, now_ms: u64) -> bool {
     record.expires_at_ms().is_some_and(|expires_at_ms| expires_at_ms <= now_ms)
 }
 
-/// Enough that two cores rarely wait for each other.
+/// Number of locks for keys: large enough that two cores rarely wait for each other.
 pub(super) const KEY_LOCKS: usize = 64;

@@ -9,7 +9,7 @@ use quick_cache::{Equivalent, Lifecycle, OptionsBuilder, Weighter};
 
 use crate::{Charge, FillId, Record, Segment, SegmentId, allocated_bytes};
 
-/// Table of records and segments. They share one, so that one policy weighs them against each other.
+/// Table of records and segments. Both share one table, so that one policy weighs them against each other.
 pub(super) type Table<R> = Cache<EntryKey, Value<R>, Weights, RandomState, Departures<R>>;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum EntryKey {
         sequence: u64,
         index: u32,
     },
-    /// Represents bytes outside the table; never evicted.
+    /// An entry that represents bytes outside the table; it is never evicted.
     Ballast(u64),
 }
 
@@ -40,8 +40,7 @@ pub(super) enum Value<R> {
 }
 
 /// Bytes that an entry uses in the table in addition to its key and value: its slot in the slab (56), its slot in the index (6 to 11), and
-/// half of another slot for growth and the remembered keys of evicted entries. Table memory beyond what entries are charged for counts as
-/// slack.
+/// half of another slot for growth and the remembered keys of evicted entries. Table memory that exceeds these charges counts as slack.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 96;
 
 impl EntryKey {
@@ -135,7 +134,7 @@ pub(super) struct Weights;
 impl<R: Record> Weighter<EntryKey, Value<R>> for Weights {
     fn weight(&self, key: &EntryKey, value: &Value<R>) -> u64 {
         match value {
-            // The table treats weightless entries differently.
+            // The weight is at least 1, because the table treats weightless entries differently.
             Value::Ballast(bytes) => (*bytes).max(1),
             Value::Record(record) => key.lookup().overhead_bytes() + record.charge().bytes() as u64,
             Value::Segment(segment) => key.lookup().overhead_bytes() + segment.charge().bytes() as u64,
@@ -168,8 +167,8 @@ impl<R> Lifecycle<EntryKey, Value<R>> for Departures<R> {
     }
 }
 
-/// Builds a table for `bytes_max`. There are few, large shards: each must hold many of the largest entries, and cores contend for single
-/// hot entries rather than for many writes.
+/// Builds a table for `bytes_max`. There are few, large shards, because each must hold many of the largest entries. More shards would gain
+/// little: cores contend for single hot entries, not for many writes.
 pub(super) fn build<R: Record>(bytes_max: u64, entries_expected: u64, hasher: RandomState) -> Table<R> {
     let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
     let options = OptionsBuilder::new()
@@ -182,7 +181,7 @@ pub(super) fn build<R: Record>(bytes_max: u64, entries_expected: u64, hasher: Ra
     Table::with_options(options, Weights, hasher, Departures(PhantomData))
 }
 
-/// Share of hot entries. The rest is on probation, where a new body must survive until its next request; see `benches/README.md`.
+/// Share of hot entries. Other entries are on probation, where a new body must survive until its next request; see `benches/README.md`.
 const HOT_SHARE: f64 = 0.9;
 const SHARD_BYTES_MIN: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 16;

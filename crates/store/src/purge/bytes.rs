@@ -5,7 +5,8 @@ use super::record::{
     TagsMatch, UrlScheme,
 };
 
-/// Upper bound on the length of a record: all tags with their lengths, plus the rest.
+/// Upper bound on the length of a record: all tags with their lengths, plus 16 KiB for the other
+/// fields.
 pub const PURGE_RECORD_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2) + (16 << 10);
 
 /// Reason why bytes can't be read as a purge by this version.
@@ -113,7 +114,7 @@ fn flags(selection: &Selection) -> u8 {
 }
 
 fn write_selection(selection: &Selection, out: &mut Vec<u8>) {
-    // Checked before, so the number of tags fits into a byte.
+    // The number of tags was checked before, so it fits into a byte.
     out.push(selection.tags.len() as u8);
     let Selection { tags, site, host, prefix, .. } = selection;
     tags.iter().chain(site).chain(host).chain(prefix).for_each(|text| write_text(text, out));

@@ -14,7 +14,7 @@ pub struct ResponseUrl<'a> {
     pub authority: &'a [u8],
     /// Path as requested.
     pub path: &'a [u8],
-    /// Rest of the cache key, such as the query.
+    /// Remaining parts of the cache key, such as the query.
     pub rest: &'a [u8],
 }
 
@@ -37,7 +37,7 @@ pub struct UrlConditions {
     pub site: Option<Box<str>>,
     /// Scheme of the URL.
     pub scheme: Option<UrlScheme>,
-    /// Host of the URL. A port, or a scheme with its port, restricts it to that port.
+    /// Host of the URL. A host without a port matches any port or, if `scheme` is set, only the port of that scheme.
     pub host: Option<Box<str>>,
     /// Prefix of the path.
     pub prefix: Option<Box<str>>,
@@ -70,7 +70,7 @@ impl UrlConditions {
         }
     }
 
-    /// Returns how specific the joined conditions would be.
+    /// Returns a number that is higher if the joined conditions would be more specific.
     fn likeness(&self, other: &Self) -> usize {
         let joined = self.joined(other);
         8 * usize::from(joined.site.is_some())
@@ -79,7 +79,7 @@ impl UrlConditions {
     }
 }
 
-/// A set of responses: those that have all of the tags and meet the limits.
+/// A set of responses: those that have all of the tags and meet the conditions in `limits`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clause {
     /// Tags that a response must have.
@@ -132,7 +132,7 @@ impl Clauses {
         Self { list: Vec::new(), max: max.max(1) }
     }
 
-    /// Records a purge with a higher number than all earlier ones; `hard` is the same number, or 0.
+    /// Records a purge with a higher number than all earlier ones; `hard` is the same number for a hard purge, and otherwise 0.
     pub(super) fn add(&mut self, clause: Clause, last: u64, hard: u64) {
         let known = self.list.iter().position(|numbered| numbered.clause == clause);
         let before = known.map(|index| self.list.remove(index).hard).unwrap_or_default();
@@ -146,11 +146,11 @@ impl Clauses {
     fn join_two(&mut self) {
         let Some(oldest) = self.list.pop() else { return };
         let alike = |index: &usize| oldest.clause.likeness(&self.list[*index].clause);
-        // On a tie, this picks the last, which is the oldest.
+        // If several are equally similar, this picks the last one, which is the oldest.
         let Some(index) = (0..self.list.len()).max_by_key(alike) else { return };
         let other = &mut self.list[index];
         other.clause = other.clause.joined(&oldest.clause);
-        // The list is ordered by the higher number, which is that of the other clause.
+        // The joined clause keeps the higher number, which is that of `other`, so the list stays ordered.
         other.hard = other.hard.max(oldest.hard);
     }
 

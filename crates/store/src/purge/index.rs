@@ -16,12 +16,12 @@ use super::record::{PurgeTarget, Selection, TagsMatch};
 #[derive(Debug)]
 pub struct PurgeIndex {
     names: NameTable,
-    /// Names that were purged hard.
+    /// Names with the numbers of their last hard purges.
     hard_names: NameTable,
     clauses: RwLock<Clauses>,
     /// Highest number of a clause, so that most look-ups need no lock.
     last_clause: AtomicU64,
-    /// Number of the last purge of a URL in all sites and with any query.
+    /// Number of the last purge that covered a URL in all sites and with any query.
     last_url: AtomicU64,
     hasher: RandomState,
 }
@@ -40,9 +40,9 @@ pub enum PurgeEffect {
 pub struct PurgeSubject<'a> {
     /// Site and URL of the response.
     pub place: ResponseUrl<'a>,
-    /// Its tags, by [`PurgeIndex::tag`]; `None` if there are too many to list.
+    /// Its tags, as returned by [`PurgeIndex::tag`]; `None` if there are too many to list.
     pub tags: Option<&'a [Name]>,
-    /// Its name by [`PurgeIndex::key`], if it is also purged by a cache key other than its own.
+    /// Name from [`PurgeIndex::key`] of another cache key by which the response is purged too, if there is one.
     pub key: Option<Name>,
 }
 
@@ -79,13 +79,13 @@ impl PurgeIndex {
         Name(self.hasher.hash_one(text.as_bytes()))
     }
 
-    /// Returns the name of a cache key. Keys that differ only in scheme and port share it, because proxies in front and internal clients
-    /// request the same URL in several ways.
+    /// Returns the name of a cache key. Keys that differ only in scheme and port share a name, because clients and proxies may request the
+    /// same URL with different schemes and ports.
     pub fn key(&self, place: &ResponseUrl<'_>) -> Name {
         let (site, host) = (place.site, place.host());
         let mut hasher = self.hasher.build_hasher();
-        // Every look-up of a key that isn't stored reaches this code. Hashing one number for all lengths takes half the time of hashing one
-        // for each.
+        // Every look-up of a missing key runs this code. Hashing one number that combines all lengths takes half the time of hashing each
+        // length.
         hasher.write_usize(site.len() << 48 ^ host.len() << 32 ^ place.path.len());
         [site, host, place.path, place.rest].iter().for_each(|part| hasher.write(part));
         Name(hasher.finish())
@@ -103,7 +103,7 @@ impl PurgeIndex {
         self.last_url.store(number, Ordering::Release);
     }
 
-    /// Returns the clauses of a purge, which matches the responses that any of them matches. Empty for a purge of one URL.
+    /// Returns the clauses of a purge. The purge matches each response that one of them matches. The list is empty for a purge of one URL.
     pub fn clauses(&self, what: &PurgeTarget) -> Vec<Clause> {
         let Selection { tags, tags_match, site, host, scheme, prefix } = match what {
             PurgeTarget::Url(_) => return Vec::new(),
@@ -211,11 +211,11 @@ impl PurgeIndex {
 struct Scope(u64);
 
 impl Scope {
-    /// Returns the name of a tag in this scope. Both are unpredictable hashes, and so is their sum.
+    /// Returns the name of a tag in this scope. Scope and tag are unpredictable hashes, and so is their sum.
     fn of(self, tag: Name) -> Name {
         Name(self.0.wrapping_add(tag.0.rotate_left(32)))
     }
 }
 
-/// Represents any tag. It is no more likely than any other value to be the hash of a tag.
+/// Represents any tag. A tag has this hash with no higher probability than any other.
 const ANY_TAG: Name = Name(0);

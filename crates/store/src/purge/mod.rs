@@ -2,7 +2,7 @@
 //!
 //! A [`PurgeRecord`] means the same to every process that reads it: `docs/internals/purge-log.md` specifies its bytes. A [`PurgeIndex`]
 //! holds the records that one process has read. It has a fixed size; when full, it may put too many responses out of use, but never too
-//! few. Nothing here waits or reads a clock.
+//! few. This module never waits, and never reads a clock.
 
 mod bytes;
 mod clause;

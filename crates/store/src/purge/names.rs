@@ -1,7 +1,8 @@
-//! Last invalidations of names, without a list of the responses that have them.
+//! The last invalidation of each name, without a list of the responses that have the name.
 //!
-//! The table has a fixed size: in a full set, the name that was invalidated longest ago makes room for a new one. From then on, that set
-//! treats everything older than that invalidation as outdated, whatever its names. A table takes 0.6 MiB, allocated with the first name.
+//! The table has a fixed size: in a full set, the name that was invalidated longest ago makes room for a new one. From then on, the set
+//! treats every response older than that invalidation as outdated, whatever its name. A table takes 0.6 MiB, which is allocated when the
+//! first name is added.
 
 use std::sync::OnceLock;
 
@@ -24,7 +25,7 @@ const WAYS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Set {
-    /// Highest number of a name that has made room for another one.
+    /// Highest number of the names that made room for others.
     forgotten: u64,
     /// Names with their numbers; 0 marks a free entry.
     names: [(u64, u64); WAYS],

@@ -12,13 +12,13 @@ impl fmt::Display for PurgeId {
     }
 }
 
-/// Effect of a purge on the responses that it matches, with its number in the log.
+/// Effect of a purge on the responses that it matches. The values are those in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PurgeMode {
-    /// They are removed, as if they had never been stored.
+    /// Removes the responses, as if they had never been stored.
     #[default]
     Hard = 1,
-    /// They become stale: used only after validation, or where stale responses are allowed.
+    /// Makes the responses stale: they are used only after validation, or where stale responses are allowed.
     Soft = 2,
     /// They become stale, and are refetched in the background where possible.
     Refresh = 3,
@@ -28,7 +28,7 @@ impl PurgeMode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Hard, Self::Soft, Self::Refresh];
 
-    /// Returns the word used in the API and in the metric's label.
+    /// Returns the name of the mode, as used in the API and in metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hard => "hard",
@@ -75,7 +75,7 @@ pub enum TagsMatch {
 /// Conditions of a purge. A response must meet every given condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Tags; empty for no condition on tags.
+    /// Required tags; empty if tags don't matter.
     pub tags: Vec<String>,
     /// How many of the tags must match; [`TagsMatch::Any`] for fewer than two.
     pub tags_match: TagsMatch,
@@ -83,7 +83,7 @@ pub struct Selection {
     pub site: Option<String>,
     /// Host in lower case. A port, or the port of a given scheme, restricts the match to that port.
     pub host: Option<String>,
-    /// Scheme; only with a host.
+    /// Scheme; requires a host.
     pub scheme: Option<UrlScheme>,
     /// Prefix of the path, compared byte for byte.
     pub prefix: Option<String>,
@@ -101,7 +101,7 @@ pub enum PurgeTarget {
 }
 
 impl PurgeTarget {
-    /// Returns the kind of target, by its most specific part, for the metric's label.
+    /// Returns the kind of the target's most specific part, as used in metric labels.
     pub fn form(&self) -> &'static str {
         match self {
             Self::Url(_) => "url",
@@ -178,9 +178,9 @@ pub enum PurgeInvalid {
     Length {
         /// Name of the part.
         what: &'static str,
-        /// Its length.
+        /// Length of the part in bytes.
         bytes: usize,
-        /// Limit on its length.
+        /// Maximum length of the part in bytes.
         bytes_max: usize,
     },
     /// A part is malformed.
@@ -200,7 +200,7 @@ pub enum PurgeInvalid {
     /// No conditions are given. To purge everything, use [`PurgeTarget::Everything`].
     #[error("nothing selected: give a URL, a tag, a site, a host, a prefix, or everything")]
     NothingSelected,
-    /// Conditions that can't be combined.
+    /// The conditions can't be combined.
     #[error("{0}")]
     Combination(&'static str),
 }

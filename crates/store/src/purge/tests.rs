@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A purge of the model. The value ranges are small, so that purges often match responses.
+/// A randomly generated purge. The value ranges are small, so that purges often match responses.
 #[derive(Debug, Clone)]
 struct Purge {
     tags: Vec<u8>,
@@ -67,7 +67,7 @@ fn of_key(key: &[u8]) -> ResponseUrl<'_> {
 }
 
 impl Purge {
-    /// Returns whether the purge matches, by its definition and without any of the code under test.
+    /// Returns whether the purge matches a response. Uses none of the code under test.
     fn takes(&self, response: &Response) -> bool {
         if let Some(key) = self.key {
             return response.key == Some(key);
@@ -116,7 +116,7 @@ impl Response {
     }
 }
 
-/// Returns the numbers of the last purge and of the last hard purge, from an exact list.
+/// Returns the numbers of the last purge and of the last hard purge that match a response, from an exact list.
 fn exactly(purges: &[Purge], response: &Response, since: u64) -> LastPurges {
     let taking = || (1_u64..).zip(purges).filter(|(number, purge)| *number > since && purge.takes(response));
     let last = taking().last().map_or(0, |(number, _)| number);
@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// More names and clauses than fit, compared with an exact list.
+    /// Compares an index that gets more names and clauses than it can hold with an exact list.
     #[test]
     fn a_full_index_takes_too_much_and_never_too_little(
         purges in vec(purge(), 0..100),
@@ -304,7 +304,7 @@ fn a_record_says_what_it_takes() {
     );
 }
 
-/// Random invalidations of more names than fit in the table, compared with an exact list.
+/// Compares a table that gets more names than it can hold with an exact list.
 #[test]
 fn no_name_is_taken_for_older_than_it_is() {
     let table = NameTable::with_sets(2);

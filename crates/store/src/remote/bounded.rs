@@ -33,11 +33,11 @@ struct Meter {
 
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    /// Before the byte for the type.
+    /// The next byte is the type of a value.
     Type,
-    /// In the line after the type.
+    /// The next bytes belong to the line after a type.
     Line { kind: u8, number: usize, is_null: bool },
-    /// In a string: remaining bytes, including the line end.
+    /// The next `left` bytes belong to a string, including its line end.
     Content { left: usize },
 }
 
@@ -87,7 +87,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Ends a line; `length` is its number, for types that have one.
+    /// Handles the end of a line; `length` is the number in the line, for types that have one.
     fn line_ends(&mut self, kind: u8, length: Option<usize>) -> Result<(), TooLong> {
         match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
@@ -174,7 +174,7 @@ mod tests {
 
     const LIMIT: usize = 40;
 
-    /// Checks a text in pieces of every size.
+    /// Reads a text in pieces of every size, and checks each time whether it is within the limit.
     fn check(text: &str, is_short: bool) {
         for piece in 1..=text.len() {
             let mut meter = Bounded::new((), LIMIT).meter;

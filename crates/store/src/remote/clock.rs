@@ -13,7 +13,7 @@ pub(super) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Returns the lead of the server's clock, if it was read halfway between request and reply.
+    /// Returns by how much the server's clock is ahead, assuming that it was read halfway between request and reply.
     pub(super) fn ahead_us(self) -> i64 {
         let ours = self.asked.duration_since(UNIX_EPOCH).unwrap_or_default() + self.round_trip / 2;
         let ahead_us = i128::from(self.clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
@@ -21,9 +21,11 @@ impl ClockReading {
     }
 }
 
-/// Estimate of the lead of the server's clock, from the best of its replies. A reply can be wrong by at most half a round trip, so the one
-/// with the shortest round trip counts (RFC 5905 section 10), until clocks may have drifted by more than that: on a busy machine, the last
-/// reply may be wrong by hundreds of milliseconds.
+/// Estimate of how far the server's clock is ahead, from its best reply so far.
+///
+/// The error of a reply is at most half its round trip time, so the reply with the shortest round trip counts (RFC 5905 section 10). It is
+/// replaced once the clocks may have drifted by more than its error. The last reply alone isn't enough: on a busy machine it may be wrong
+/// by hundreds of milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
     best: Option<Estimate>,
@@ -48,12 +50,12 @@ impl Estimate {
 }
 
 impl ServerClock {
-    /// Adds a reading, and returns the lead of the clock in milliseconds.
+    /// Adds a reading, and returns by how many milliseconds the server's clock is ahead.
     pub(super) fn add(&mut self, reading: ClockReading, now: Instant) -> i64 {
         let new = Estimate { ahead_us: reading.ahead_us(), doubt: reading.round_trip / 2, made: now };
         let better = self.best.filter(|best| {
             let (doubt_us, new_doubt_us) = (best.doubt_us(now), new.doubt_us(now));
-            // If the two can't both be right, a clock was set.
+            // If the two readings contradict each other, a clock was set.
             let agree =
                 best.ahead_us.abs_diff(new.ahead_us) <= doubt_us.saturating_add(new_doubt_us).unsigned_abs();
             agree && doubt_us < new_doubt_us
@@ -68,7 +70,7 @@ impl ServerClock {
 mod tests {
     use super::*;
 
-    /// Returns the reading of a clock with this lead, if read halfway.
+    /// Returns a reading, taken halfway through the round trip, of a clock that is `ahead_ms` ahead.
     fn reading(ahead_ms: i64, round_trip_ms: u64) -> ClockReading {
         let round_trip = Duration::from_millis(round_trip_ms);
         let clock_ms = 1_000_000 + ahead_ms + i64::try_from(round_trip_ms / 2).unwrap();
@@ -91,7 +93,7 @@ mod tests {
     fn the_shortest_round_trip_counts_while_answers_agree() {
         let begun = Instant::now();
         let mut clock = ServerClock::default();
-        // Time in milliseconds, reading (lead, round trip), and the expected estimate.
+        // Time, reading (how far ahead, round trip) and expected estimate, all in milliseconds.
         let cases = [
             (0, reading(90, 200), 90),
             (500, reading(2, 10), 2),

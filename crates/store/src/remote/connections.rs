@@ -42,17 +42,17 @@ pub(super) struct Opened {
     pub(super) beat: Beat,
 }
 
-/// How a value is compared before it is replaced.
+/// Method of comparing a value before it is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// `SET ... IFEQ`: Valkey 8.1, Redis 8.4, `larder kv`.
+    /// By `SET` with `IFEQ`, which Valkey 8.1, Redis 8.4 and `larder kv` support.
     ByServer,
-    /// WATCH, GETRANGE, MULTI, SET, EXEC.
+    /// By WATCH, GETRANGE, MULTI, SET and EXEC.
     ByUs,
 }
 
-/// Pool of connections for WATCH. They are opened on demand, and kept even if the caller has stopped waiting. Otherwise, a distant server
-/// would be dialed again and again.
+/// Pool of connections for WATCH. Connections are opened on demand, and kept even if the caller has stopped waiting. Otherwise, every
+/// operation on a distant server would open a new connection.
 struct ExclusivePool {
     /// One permit per connection that is being opened, is lent, or has unanswered requests.
     permits: Arc<Semaphore>,
@@ -133,7 +133,7 @@ impl Connections {
         bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is reconnecting".into()))
     }
 
-    /// Pings *bulk* from time to time. Returns if no reply arrives within `patience`.
+    /// Pings *bulk* after every `pause`. Returns if a reply takes longer than `patience`.
     pub(super) async fn bulk_is_silent(&self, pause: Duration, patience: Duration) {
         loop {
             sleep(pause).await;
@@ -291,13 +291,15 @@ fn ignore(_: PushInfo) -> Result<(), ()> {
 
 /// Maximum number of callers that compare and set concurrently; others wait.
 const EXCLUSIVE_MAX: usize = 4;
-/// Idle time after which a connection isn't reused, because the server or a middlebox may have dropped it. Usual timeouts aren't shorter.
+/// Idle time after which a connection isn't reused, because the server or a middlebox may have dropped it. Common idle timeouts aren't
+/// shorter.
 const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
-/// A record, or one read of the log, with overhead: four times as much.
+/// Maximum length of a reply on *control*: four times that of a record or of one read of the log.
 const CONTROL_REPLY_BYTES_MAX: usize = 256 << 10;
-/// A segment, with overhead.
+/// Maximum length of a reply on *bulk*: a segment with the overhead of the protocol.
 const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
-/// The rest of a log that is trimmed: half a megabyte, plus the records written meanwhile.
+/// Maximum length of a reply on an *exclusive* connection. The longest is a log that is being trimmed: half a megabyte remains, plus the
+/// records written meanwhile.
 const EXCLUSIVE_REPLY_BYTES_MAX: usize = 2 << 20;
 /// Maximum total size of segments in flight to and from the server, in KiB.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

@@ -55,7 +55,7 @@ async fn tcp(host: &Host) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns a TLS configuration with the system's root certificates. Without any certificates, every handshake fails with that reason.
+/// Returns a TLS configuration with the system's root certificates. If the system has none, every handshake fails with an error about it.
 fn system_roots_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

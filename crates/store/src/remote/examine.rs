@@ -14,24 +14,24 @@ use super::settings::RemoteSettings;
 use super::wire::{Connector, Wire};
 use crate::backing::BackingError;
 
-/// Properties of a server. Properties that it doesn't report, as some services don't, are absent.
+/// Properties of a server; `None` for each one that the server doesn't report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examined {
     /// Name and version, such as `redis 7.0.15`.
     pub version: Option<String>,
-    /// Whether it is a master, not a replica.
+    /// Whether the server is a master, not a replica.
     pub is_master: Option<bool>,
     /// Median round trip time of several pings.
     pub round_trip: Duration,
-    /// Lead of its clock over this process's clock.
+    /// Milliseconds by which the server's clock is ahead of this process's clock.
     pub clock_ahead_ms: Option<i64>,
     /// Memory limit in bytes; 0 for no limit.
     pub memory_bytes_max: Option<u64>,
     /// Eviction policy.
     pub eviction_policy: Option<String>,
-    /// Maximum number of keys that it follows for all clients in total; 0 for no limit.
+    /// Maximum number of keys that the server tracks for all clients in total; 0 for no limit.
     pub tracked_keys_max: Option<u64>,
-    /// Whether it announces changes to its clients.
+    /// Whether the server announces changes to its clients.
     pub tracks: bool,
     /// Required commands that this user may not use, or that the server doesn't know.
     pub refused: Vec<&'static str>,
@@ -153,7 +153,7 @@ fn setting(value: Value) -> Option<String> {
 fn version(info: &str) -> Option<String> {
     let of = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let name = of("server_name").unwrap_or("redis");
-    // Other servers also report a version of Redis, for clients that choose commands by it.
+    // Valkey and Larder also report a `redis_version`, for clients that choose commands by it.
     let version = of("larder_version").or_else(|| of("valkey_version")).or_else(|| of("redis_version"))?;
     Some(format!("{name} {version}"))
 }

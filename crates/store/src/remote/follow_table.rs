@@ -19,14 +19,15 @@ pub(super) struct FollowTable {
 #[derive(Debug)]
 struct FollowedKey {
     key: Box<[u8]>,
-    /// Number of loads in flight. Until they have finished, an announced change may precede them, so another announcement may follow.
+    /// Number of loads in flight. While loads are in flight, a reported change may have happened before the load, so the key stays followed
+    /// after it.
     loading: u32,
 }
 
 /// Result of following a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FollowOutcome {
-    /// The key is followed. The keys in `given_up` no longer are.
+    /// The key is followed. The keys in `given_up` are no longer followed.
     Followed { given_up: Vec<Box<[u8]>> },
     /// The key isn't followed: it is too long, or has the digest of another key.
     Refused,
@@ -54,7 +55,7 @@ impl FollowTable {
         self.bytes += weight;
         let mut given_up = Vec::new();
         while self.bytes > self.bytes_max {
-            // Cycles, and hardly ever drops the newest key, which would also be correct.
+            // Cycling hardly ever drops the newest key. Dropping it would also be correct.
             self.next_dropped = (self.next_dropped + 1) % (self.keys.len() - 1).max(1);
             let Some((_, one)) = self.keys.swap_remove_index(self.next_dropped) else { break };
             self.bytes -= self::weight(&one.key);
@@ -63,7 +64,7 @@ impl FollowTable {
         FollowOutcome::Followed { given_up }
     }
 
-    /// Notes that a load has been answered, has failed or was dropped.
+    /// Notes that a load has succeeded, has failed or was dropped.
     pub(super) fn end(&mut self, digest: Digest) {
         if let Some(followed) = self.keys.get_mut(&digest) {
             followed.loading = followed.loading.saturating_sub(1);

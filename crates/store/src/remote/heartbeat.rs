@@ -9,7 +9,7 @@ use super::reply::{self, Refused};
 use super::wire::Wire;
 use crate::backing::BackingError;
 
-/// Reply to a heartbeat, and the time when it was sent.
+/// Reply to a heartbeat, and the time when the heartbeat was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
     pub(super) role: Role,
@@ -27,7 +27,7 @@ impl Beat {
     }
 }
 
-/// Returns the request for the role, which a fail-over changes without notice, and for the time.
+/// Returns the commands of a heartbeat. It requests the role because a fail-over changes the role without notice.
 fn question() -> Pipeline {
     let mut pipeline = pipe();
     pipeline.cmd("ROLE").cmd("TIME");

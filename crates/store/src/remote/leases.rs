@@ -19,7 +19,7 @@ use crate::backing::{
     TakeOutcome, Token, Tracking, Version, WaitOutcome,
 };
 
-/// An attempt to take a lease. If it is dropped before the reply arrives, the lease is given back in the background, so that no instance
+/// An attempt to take a lease. If it is dropped before the reply arrives, the lease is released in the background, so that no instance
 /// waits for it.
 pub(super) struct LeaseAttempt {
     link: Weak<Link>,
@@ -65,7 +65,7 @@ impl LeaseAttempt {
                 }
                 // The lease expired between the two commands.
                 (_, Remaining::Free) => {}
-                // Leases always expire, so this value isn't one.
+                // Leases always expire, so this value isn't a lease.
                 (_, Remaining::Endless) => return self.overwrite(connections, &name, &value).await,
             }
         }
@@ -103,17 +103,18 @@ impl Drop for LeaseAttempt {
             return;
         }
         let Some(link) = self.link.upgrade() else { return };
-        // Beyond the limit, leases are left to expire.
+        // Beyond the limit, leases aren't released but expire.
         if let Ok(place) = Arc::clone(&link.releases).try_acquire_owned() {
             let (lease, ttl) = (self.lease.clone(), self.ttl);
             let release = release_unanswered(self.link.clone(), lease, place);
-            // The timer must run on that runtime, because the runtime that drops this may be about to end.
+            // `timeout` is called inside the task, because the current runtime, which may be about to end, must not own the timer.
             drop(self.runtime.spawn(async move { timeout(ttl, release).await }));
         }
     }
 }
 
-/// Frees a lease that may have been granted, as soon as the server is reachable. The caller stops it when the lease has expired.
+/// Frees a lease that may have been granted, as soon as the server is reachable. Retries without limit: the caller must stop it when the
+/// lease expires.
 async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
     loop {
         let Some(link) = link.upgrade() else { return };
@@ -127,8 +128,8 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
     }
 }
 
-/// Frees a lease if it is held, keeps the record under its key, and wakes its waiters. On the same connection, it is processed after the
-/// command that took the lease.
+/// Frees a lease if it is held, keeps the record under its key, and wakes its waiters. It uses the same connection as the command that took
+/// the lease, so the server executes it later.
 async fn free(connections: &Connections, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
     let (name, lease_name) = (connections.names.record(digest), connections.names.lease(digest));
@@ -195,7 +196,7 @@ pub(super) async fn wait(
         // `changed` receives all changes from here on, so none is missed between the check and the wait.
         let changed = waiter.signal.changed.notified();
         let (found, held) = look(connections, digest).await?;
-        // Changes that were reported before the reply are included in it.
+        // The reply includes all changes that were reported before it.
         let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(WaitOutcome::Changed(found));
@@ -278,7 +279,7 @@ fn remaining(pttl: Value) -> Result<Remaining, BackingError> {
     }
 }
 
-/// Pause between attempts. A connection is usually restored soon, or not for a long time.
+/// Pause between attempts. Short, because most connections that are restored at all are restored soon.
 const RELEASE_RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// Resolution of the times to live on servers.
+/// Resolution of times to live in Redis.
 const TICK: Duration = Duration::from_millis(1);

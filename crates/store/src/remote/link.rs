@@ -27,7 +27,7 @@ pub(super) struct Link {
     pub(super) names: Names,
     pub(super) status: SourceStatus,
     pub(super) watchers: Arc<Watchers>,
-    /// Limits the number of possibly granted leases that are being given back.
+    /// Limits how many possibly granted leases are being released at a time.
     pub(super) releases: Arc<Semaphore>,
     address: Address,
     connector: Connector,
@@ -161,7 +161,7 @@ impl Link {
         }
     }
 
-    /// Processes the reply to a heartbeat. Watchers have received everything that was announced before it.
+    /// Processes the reply to a heartbeat. By then, watchers have received all announcements that preceded the reply.
     fn process_beat(&self, beat: Beat, clock: &mut ServerClock) -> Role {
         if beat.role != Role::Other {
             if let Some(reading) = beat.clock {
@@ -189,8 +189,8 @@ impl Link {
         }
     }
 
-    /// Announces changes of the log: first once, because it may have changed while there was no connection, then each change. A watcher may
-    /// read immediately: its request follows the one that tracks the log on the same connection, so no change is missed in between.
+    /// Announces each change of the log, and once at the start that it may have changed, because there was no connection before. A watcher
+    /// may read the log immediately: its request follows the one that tracks the log on the same connection, so no change is missed.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
         loop {
             let (followed, ()) = tokio::join! {
@@ -210,7 +210,7 @@ impl Link {
         loop {
             let silent = connections.bulk_is_silent(self.verification, self.verification * BULK_PATIENCE);
             tokio::select! {
-                // It has ended, for whatever reason.
+                // The connection has ended; the reason doesn't matter.
                 _ = &mut bulk => {}
                 () = silent => {}
             }
@@ -248,30 +248,30 @@ fn with_causes(error: &dyn Error) -> Arc<str> {
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ").into()
 }
 
-/// Patience with *bulk*, as a multiple of the verification time: earlier transfers may take megabytes over a slow network.
+/// Timeout of a ping on *bulk*, as a multiple of the verification time. Megabytes may be queued before the ping on a slow network.
 const BULK_PATIENCE: u32 = 5;
 /// Number of heartbeats per verification time, so that one may be late without consequences.
 const BEATS: u32 = 4;
-/// Maximum number of leases that are being given back. Each needs two or three requests, on connections with more urgent work; others are
-/// left to expire.
+/// Maximum number of leases that are being released at a time. Each needs two or three requests on connections with more urgent work.
+/// Beyond the limit, leases expire instead.
 const RELEASES_MAX: usize = 64;
 
-/// Returns whether two clocks differ by more than they should.
+/// Returns whether the difference of two clocks is worth a warning.
 fn differs(ahead_ms: i64) -> bool {
     ahead_ms.unsigned_abs() > CLOCKS_DIFFER_MS
 }
 
 const CLOCKS_DIFFER_MS: u64 = 1_000;
 
-/// Returns the pause before the next attempt to connect, after this many failures in a row. It is drawn from an interval that doubles with
-/// each failure, so that the instances of a fleet don't connect simultaneously.
+/// Returns the pause before the next attempt to connect, after this many failures in a row. The pause is drawn from an interval that
+/// doubles with each failure, so that the instances of a fleet don't connect simultaneously.
 fn pause(failures: u32, chance: u32) -> Duration {
     let longest_ms = (FIRST_MS << failures.min(16)).min(LONGEST_MS);
     Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
 }
 
 const FIRST_MS: u64 = 50;
-/// Maximum pause, within which a server is used after its return.
+/// Maximum pause, so that a server is used within a second after its return.
 const LONGEST_MS: u64 = 1000;
 
 fn chance() -> u32 {

@@ -157,7 +157,7 @@ pub(super) async fn read(
 
 /// Decodes the records after a position.
 fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRecord>, LogError> {
-    // A log that was set back gets another id from a reader that had read further.
+    // The log was set back: a reader that had read further gives it another id.
     if state.end < from.offset {
         return Ok(Vec::new());
     }

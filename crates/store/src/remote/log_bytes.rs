@@ -1,4 +1,4 @@
-//! Encoding of the log: `docs/internals/remote-tier.md`.
+//! Encoding of the log, as specified in `docs/internals/remote-tier.md`.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -56,7 +56,7 @@ impl Header {
         LogState { id: self.id, floor: self.floor, end: LogOffset(self.floor.0.saturating_add(behind)) }
     }
 
-    /// Returns the position of this offset in the value, or that of the floor if that is higher.
+    /// Returns the index in the value of the byte at `offset`; offsets below the floor count as the floor.
     pub(super) fn place(self, offset: LogOffset) -> u64 {
         HEADER_BYTES as u64 + offset.0.saturating_sub(self.floor.0)
     }

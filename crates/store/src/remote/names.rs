@@ -1,4 +1,4 @@
-//! Names of keys on the server: `docs/internals/remote-tier.md`.
+//! Names of keys on the server, as specified in `docs/internals/remote-tier.md`.
 
 use std::fmt;
 

@@ -86,7 +86,7 @@ pub(super) async fn put(
         }
     };
     match put_at_once(connections, &name, write, condition).await? {
-        // The value isn't a record, but prevents the put.
+        // A value that isn't a record occupies the key.
         PutOutcome::Conflict(None) if matches!(write.expected, Expected::Absent) => {
             put_watching(connections, &name, None, write, LeaseEffect::Keep).await
         }
@@ -100,7 +100,7 @@ pub(super) async fn remove(connections: &Connections, key: &[u8]) -> Result<bool
     Ok(reply::integer(connections.control.ask_one(cmd("UNLINK").arg(name)).await?)? > 0)
 }
 
-/// Requests the record under a name, with one byte more than a record can have.
+/// Requests the record under a name, up to one byte more than the longest record, so that an overlong value is detected.
 pub(super) fn look(question: &mut Pipeline, name: &str) {
     question.cmd("GETRANGE").arg(name).arg(0).arg(RECORD_BYTES_MAX);
 }
@@ -114,7 +114,7 @@ pub(super) fn ttl_ms(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).clamp(1, TTL_MS_MAX)
 }
 
-/// Sets the record, and requests the current one in the same pipeline if there is a condition that may not be met.
+/// Sets the record with one SET. If the put has a condition, the same pipeline also requests the current record.
 async fn put_at_once(
     connections: &Connections,
     name: &str,
@@ -218,7 +218,7 @@ fn set(name: &str, write: &Write<'_>) -> Cmd {
     set
 }
 
-/// Far more than the time that a command sent after a reply takes to arrive, and less than the duration of leases.
+/// Remaining lifetime that a lease needs: more than a command takes to arrive, and less than the duration of leases.
 const ON_ITS_WAY_MS: i64 = 250;
 /// A hundred years.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1000;

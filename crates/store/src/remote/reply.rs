@@ -189,7 +189,7 @@ pub(super) fn sanitize_without(password: Option<&str>, text: &str) -> String {
 /// Maximum length of a text; longer texts are cut.
 const CHARACTERS_MAX: usize = 300;
 
-/// Separator before the arguments of an unknown command in an error; those of HELLO contain the password.
+/// Separator before the arguments of an unknown command in an error. The arguments of HELLO contain the password.
 const ARGUMENTS: &str = ", with args beginning with";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Segments, on their own connection.
+//! Operations on segments, on a separate connection.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 
 use super::url::{self, UrlError};
 
-/// How to connect to and use a Redis-compatible server.
+/// Settings for connecting to a Redis-compatible server and using it.
 #[derive(Clone, Debug)]
 pub struct RemoteSettings {
     /// Address of the server.
@@ -24,7 +24,7 @@ pub struct RemoteSettings {
     pub client_name: Word,
     /// Prefix of all key names. Instances that share a tier have the same prefix.
     pub prefix: Word,
-    /// Time for which copies can be relied upon after the last answered heartbeat was sent; four heartbeats are sent in this time.
+    /// Time for which copies are trusted after the last answered heartbeat was sent; four heartbeats are sent in this time.
     pub verification: Duration,
     /// Timeout for opening a connection, including handshakes.
     pub connect_timeout: Duration,
@@ -54,7 +54,7 @@ pub struct Host {
     pub port: u16,
 }
 
-/// A password. Revealed only to the server.
+/// A password. It is sent only to the server, and never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 

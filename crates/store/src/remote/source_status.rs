@@ -1,4 +1,4 @@
-//! How long copies can be relied upon.
+//! Time up to which copies are trusted.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use crate::backing::{CopyStatus, Source};
 
 /// State of the connection and of the server's clock. Reading it takes two loads.
 ///
-/// Readers load the time first and the generation second; writers end the time first. The time of one generation is therefore never
-/// mistaken for that of another.
+/// Readers load the time before the generation, and writers reset the time before they change the generation. So the time of one generation
+/// is never used for another one.
 #[derive(Debug)]
 pub(super) struct SourceStatus {
     begun: Instant,
@@ -47,7 +47,7 @@ impl SourceStatus {
         self.until_ms.store(0, SeqCst);
     }
 
-    /// Notes the reply to a heartbeat that was sent at `sent`: copies can be relied upon for `verification` after that. Call it only
+    /// Notes the reply to a heartbeat that was sent at `sent`: copies are trusted for `verification` after that. Call it only
     /// between [`SourceStatus::begin`] and [`SourceStatus::end`].
     pub(super) fn verify(&self, sent: Instant, verification: Duration) {
         let answered = sent.saturating_duration_since(self.begun);

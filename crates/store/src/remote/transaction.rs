@@ -26,7 +26,7 @@ pub(super) struct Observed {
     pub(super) holder: Option<Token>,
 }
 
-/// Decision after the values were read.
+/// Decision about the values that were read.
 pub(super) enum Decision<T> {
     /// Execute these commands.
     Do(Pipeline),
@@ -38,7 +38,7 @@ pub(super) enum Decision<T> {
 pub(super) enum Outcome<T> {
     Done,
     NoRoom,
-    /// Ended by a decision, without commands.
+    /// [`Decision::End`] with its value; no commands were executed.
     Ended(T),
 }
 

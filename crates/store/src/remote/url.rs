@@ -95,7 +95,7 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
             number(query.strip_prefix("db=").ok_or(UrlError::UnexpectedPart)?).ok_or(UrlError::Database)?
         }
     };
-    // The limit of `sockaddr_un`, and characters that logs can show.
+    // `sockaddr_un` limits the length, and logs can't show control characters.
     if !(2..=107).contains(&path.len()) || path.contains(char::is_control) {
         return Err(UrlError::Path);
     }

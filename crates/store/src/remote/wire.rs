@@ -29,7 +29,7 @@ pub(super) struct Connector {
     refusals: Arc<Refusals>,
 }
 
-/// Commands that the server has refused to this user, by its error texts. Each is logged once.
+/// Commands that the server has refused to this user, by the texts of the errors. Each is logged once.
 #[derive(Default)]
 struct Refusals(Mutex<BTreeSet<String>>);
 
@@ -40,7 +40,7 @@ pub(super) enum OpenError {
     TimedOut(Duration),
     #[error("no connection")]
     Dial(#[from] io::Error),
-    /// The server's text, without the password, which the server may echo. For that reason, the original error isn't the source.
+    /// Error text of the server, without the password. The original error isn't the source, because it may contain the password.
     #[error("the server refused the handshake: {0}")]
     Begin(String),
     #[error("the server does not support CLIENT TRACKING")]
@@ -51,7 +51,7 @@ pub(super) enum OpenError {
     SetUp(#[source] BackingError),
 }
 
-/// A connection that many callers use concurrently. Dropping it closes it.
+/// A connection that many callers use concurrently. Dropping the value closes the connection.
 pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
@@ -95,7 +95,7 @@ impl Connector {
         pushes: impl AsyncPushSender,
         demotion: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
-        // Callers have their own deadlines.
+        // No response timeout, because callers have their own deadlines.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUED_MAX)
@@ -194,7 +194,7 @@ impl Wire {
 
     /// Waits for the replies to all earlier commands. Call it only as the sole user of the connection.
     pub(super) async fn drain_replies(&self) -> Result<(), BackingError> {
-        // Replies arrive in order. A refusal is also a reply.
+        // Replies arrive in order, so this one is the last. A refusal is also a reply.
         self.ask_one(&redis::cmd("PING")).await?;
         self.unanswered.store(0, Relaxed);
         Ok(())

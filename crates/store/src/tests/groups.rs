@@ -56,7 +56,8 @@ fn a_group_that_is_read_outlives_its_tier() {
     assert!(group.segment(0).is_none());
 }
 
-/// The last holder drops the group while others request it: segments that one of them has put or found stay as long as it holds the group.
+/// The last holder drops the group while other threads request it. Segments that a thread has put or found stay as long as it holds the
+/// group.
 #[test]
 fn who_comes_while_the_last_one_leaves_loses_nothing() {
     const ROUNDS: u32 = 3000;

@@ -173,7 +173,7 @@ impl Pair {
         assert_eq!(memory.usage().segments, segments.len() as u64);
     }
 
-    /// Checks that the tier counts the bytes of its holders, each once, including the keys and the table.
+    /// Checks that the tier counts the bytes of each record and segment exactly once, and those of keys and table.
     fn check_live(&self) {
         let mut records: Vec<_> = self.readers.iter().chain(self.records.values()).collect();
         records.sort_by_key(|record| Arc::as_ptr(record));

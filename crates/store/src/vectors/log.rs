@@ -55,7 +55,7 @@ fn logs_that_are_damaged(file: &mut File) {
         &changed(&whole, first - 1, whole[first - 1] ^ 1),
     );
     let second = HEADER_BYTES + RECORD_HEADER_BYTES + three()[0].len();
-    file.log("a second record that is shorter than it says", &whole[..second + RECORD_HEADER_BYTES + 1]);
+    file.log("a second record shorter than its declared length", &whole[..second + RECORD_HEADER_BYTES + 1]);
     file.log("a second record that ends within its header", &whole[..second + 5]);
     let too_long = (LOG_APPEND_BYTES_MAX as u32 + 1).to_le_bytes();
     let long = [&whole[..second], &too_long, &whole[second + 4..]].concat();

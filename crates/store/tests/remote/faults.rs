@@ -1,4 +1,4 @@
-//! Servers that end, stop, and return.
+//! Servers that are killed, suspended or restarted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     assert_ne!(tier.standing(copy.source), CopyStatus::Verified, "never again");
 }
 
-/// With the deadlines and circuit breaker of production.
+/// The tier has the deadlines and the circuit breaker of production.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stopped_costs_a_deadline() {
     let redis = Redis::start("");

@@ -84,7 +84,7 @@ async fn what_is_given_up_here_is_told() {
     assert_eq!(found.tracking, Tracking::Off, "the reply says that the key isn't followed");
 }
 
-/// After FLUSHALL, everything is suspect, the connection stays verified, and there is another log.
+/// After FLUSHALL, all copies are suspect, the connection stays verified, and the log is a new one.
 #[tokio::test]
 async fn a_flush_makes_all_suspect() {
     let redis = Redis::start("");
@@ -114,7 +114,7 @@ async fn the_log_is_followed() {
         let told = notes.log_count();
         other.append_log(&[vec![round].into()]).await.unwrap();
         until("an append is announced", async || notes.log_count() > told).await;
-        // The log is followed again by then.
+        // When the append is announced, the server follows the log again.
         assert_eq!(own.log_state().await.unwrap(), other.log_state().await.unwrap());
     }
     let (floor, told) = (other.log_state().await.unwrap(), notes.log_count());
@@ -169,7 +169,7 @@ async fn append(tier: &Remote, record: Vec<u8>) -> LogCursor {
     }
 }
 
-/// Changes at any moment between announcement, following and reading.
+/// The log changes at any moment between announcement, following and reading.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_of_the_log_is_missed() {
     let redis = Redis::start("");

@@ -1,4 +1,4 @@
-//! Contents of the server, and recovery from values that aren't Larder's.
+//! Contents of the server, and recovery from values that Larder didn't write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +154,7 @@ async fn a_damaged_log_is_replaced() {
         tier.append_log(&one).await.unwrap();
         redis.command(damage);
         let torn = damage.starts_with("APPEND").then_some(other.log_state().await.unwrap().end);
-        // A reader that reads in parts reaches a torn end with the last part.
+        // A reader that reads the log in parts reaches a torn end only with the last part.
         let at = torn.map_or(from, |end| LogCursor { offset: LogOffset(end.0 - 1), ..from });
         let parts = tokio::join!(tier.read_log(at), other.read_log(at));
         let [part, same] = [parts.0.unwrap(), parts.1.unwrap()];
@@ -171,7 +171,7 @@ async fn a_damaged_log_is_replaced() {
     }
 }
 
-/// A record begins at the floor, whatever floor is requested.
+/// A record begins at the floor, even if the requested floor is inside a record.
 #[tokio::test]
 async fn a_log_is_trimmed_between_records() {
     let redis = Redis::start("");
@@ -192,7 +192,7 @@ async fn a_log_is_trimmed_between_records() {
     }
 }
 
-/// A server without memory refuses only to store.
+/// A server without free memory refuses only writes.
 #[tokio::test]
 async fn a_full_server_refuses() {
     let redis = Redis::start("");

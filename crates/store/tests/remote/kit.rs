@@ -15,7 +15,7 @@ use store::remote::{Remote, RemoteSettings};
 use testkit::Redis;
 use tokio::time::{Instant, sleep};
 
-/// Verification time; short, for short tests.
+/// Verification time, which is short so that tests are fast.
 pub(crate) const VERIFICATION: Duration = Duration::from_millis(800);
 const PATIENCE: Duration = Duration::from_secs(20);
 

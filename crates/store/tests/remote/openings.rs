@@ -105,7 +105,7 @@ async fn sockets_of_this_machine_do() {
     fails(RemoteSettings::from_url(&url).unwrap(), "No such file").await;
 }
 
-/// The default `connect_timeout` is a second. The proxy is near, so the round trips of TCP and TLS would be additional.
+/// The default `connect_timeout` is a second. The proxy is local and TLS is off, so the count excludes their round trips.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_may_be_far_away() {
     const ONE_WAY_MS: u64 = 100;

@@ -1,4 +1,4 @@
-//! A single silent connection, as in some networks, while the others work; and slow connections.
+//! A single silent connection while the others work, as in some networks; and slow connections.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::kit::{connected, follow, load, put, settings, until, write};
 const CONTROL: Range<usize> = 0..1;
 const BULK: Range<usize> = 1..2;
 const EXCLUSIVE: Range<usize> = 2..3;
-/// Delay to a distant server: opening a connection takes two of these (the proxy is near), and using it four.
+/// One-way delay to a distant server. Opening a connection takes two of these delays (none for TCP), and using it four.
 const ONE_WAY: Duration = Duration::from_millis(ONE_WAY_MS);
 const ONE_WAY_MS: u64 = 20;
 /// Deadline for a caller.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Proxy that forwards all connections, but drops the clients' data on those with these numbers.
+/// Proxy that forwards all connections, but drops the clients' data on connections whose numbers are in `silent`.
 struct Proxy {
     address: SocketAddr,
     silent: Arc<Mutex<Range<usize>>>,
@@ -119,7 +119,7 @@ async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
     stored.unwrap();
 }
 
-/// Opening a connection takes less than the deadline, but more together with the operation.
+/// Opening a connection takes less than the deadline, but opening it and executing the operation takes more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exclusive_connection_is_kept_that_answers_after_a_deadline() {
     let redis = Redis::start("");

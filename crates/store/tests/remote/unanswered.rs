@@ -25,7 +25,7 @@ fn is_lease(seen: &Seen<'_>) -> bool {
     seen.name() == "SET" && seen.key().windows(3).any(|part| part == b":l:")
 }
 
-/// A lease that may have been granted is given back, whether or not there is a record under its key.
+/// A lease that may have been granted is released, whether or not there is a record under its key.
 #[tokio::test]
 async fn a_lease_that_was_given_to_nobody_holds_nobody_up() {
     let redis = Redis::start("");
@@ -54,7 +54,7 @@ async fn a_lease_that_was_given_to_nobody_holds_nobody_up() {
     }
 }
 
-/// The reply of a full server to a release arrives after the lease has expired and another instance holds it.
+/// A full server's reply to a release arrives after the lease has expired and another instance has taken it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_is_refused_late_frees_no_other_lease() {
     let redis = Redis::start("");

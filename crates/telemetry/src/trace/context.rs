@@ -20,9 +20,9 @@ pub struct TraceFlags(u8);
 impl TraceFlags {
     /// The sender does not record the trace.
     pub const NOT_SAMPLED: Self = Self(0);
-    /// The sender records it.
+    /// The sender records the trace.
     pub const SAMPLED: Self = Self(1);
-    /// The defined flags: sampled, and random trace id. Others are not passed on.
+    /// The defined flags: sampled, and random trace id. Other flags are not passed on.
     const KNOWN: u8 = 0b11;
 
     /// Returns whether the sender may have recorded the trace.
@@ -120,12 +120,12 @@ mod tests {
             (format!("00-{TRACE}-{SPAN}-00"), written("00")),
             (format!("00-{TRACE}-{SPAN}-03"), written("03")),
             (format!("00-{TRACE}-{SPAN}-ff"), written("03")),
-            // Later versions may be longer.
+            // A `traceparent` of a later version may be longer.
             (format!("cc-{TRACE}-{SPAN}-01"), written("01")),
             (format!("cc-{TRACE}-{SPAN}-01-what"), written("01")),
             (format!("cc-{TRACE}-{SPAN}-01."), None),
             (format!("ff-{TRACE}-{SPAN}-01"), None),
-            // This version may not be longer.
+            // A `traceparent` of version `00` may not be longer.
             (format!("00-{TRACE}-{SPAN}-01-"), None),
             (format!("00-{TRACE}-{SPAN}-01-what"), None),
             (format!("00-{TRACE}-{SPAN}-1"), None),

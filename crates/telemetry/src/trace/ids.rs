@@ -80,7 +80,7 @@ impl fmt::Debug for SpanId {
 }
 
 thread_local! {
-    /// A keyed hash of consecutive numbers; the system generates the key, for each thread.
+    /// Source of random numbers: a keyed hash of consecutive numbers, with a random key for each thread.
     static LOTS: (RandomState, Cell<u64>) = (RandomState::new(), Cell::new(0));
 }
 

@@ -6,7 +6,7 @@ use super::ids::TraceId;
 /// The sampling of traces without a decision by the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// One in this number of traces; 0 for none.
+    /// One in this number of traces is recorded; 0 for none.
     pub one_in: u32,
 }
 

@@ -34,7 +34,7 @@ pub struct Span {
 /// The side of a request that a span is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Inside of this process.
+    /// An operation inside this process.
     Internal,
     /// Answering a request.
     Server,
@@ -51,7 +51,7 @@ pub enum SpanStatus {
     Error,
 }
 
-/// A name of the semantic conventions, or one of Larder's own, and its value.
+/// An attribute's name, from the semantic conventions or Larder's own, and its value.
 pub type Attribute = (&'static str, SpanValue);
 
 /// The value of an attribute.

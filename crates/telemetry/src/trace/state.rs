@@ -1,15 +1,15 @@
 //! `tracestate` (W3C Trace Context, section 3.3): data that a tracing system passes through other
 //! systems.
 
-/// Length that is passed on: the specification requires no more.
+/// Maximum length of a list that is passed on. The specification doesn't require more.
 const BYTES_MAX: usize = 512;
 /// Maximum number of members in a list.
 const MEMBERS_MAX: usize = 32;
 const KEY_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Returns the list in these lines as passed on: whole members, from the first, as long as there is room.
-/// Returns `None` if the list is invalid or empty.
+/// Returns the list to pass on: the first members of the list in these lines, as many as fit. Returns `None` if
+/// the list is invalid or empty.
 pub fn trace_state<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<String> {
     let mut list = String::new();
     let members = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);

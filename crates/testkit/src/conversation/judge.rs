@@ -7,7 +7,7 @@ use super::script::Context;
 use super::{Expect, Rule, Step, Wanted};
 use crate::message::Fields;
 
-/// Result of a step. Bytes above 127 are characters of the same number.
+/// Result of a step. A byte above 127 is represented by the character with the same number.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The status code.
@@ -26,11 +26,11 @@ pub struct Seen {
     pub truncated: bool,
     /// Requests that reached the origin, in order.
     pub forwarded: Vec<Forwarded>,
-    /// Time since the conversation began, in excess of the time in the file. A busy machine or an origin with a delay causes it.
+    /// Delay of the step relative to the time in the file, due to a busy machine or an origin with a delay.
     pub late: Duration,
 }
 
-/// A request at the origin.
+/// A request that reached the origin.
 #[derive(Clone, Debug, Default)]
 pub struct Forwarded {
     /// The method.
@@ -44,7 +44,7 @@ pub struct Forwarded {
 }
 
 impl Step {
-    /// Returns whether the client doesn't wait for the answer of the origin.
+    /// Returns whether the client gets its response without waiting for the origin.
     pub fn is_background(&self) -> bool {
         self.origin.list().iter().any(|answer| answer.background)
     }

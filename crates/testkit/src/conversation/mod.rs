@@ -32,7 +32,7 @@ pub struct Group {
 pub struct Case {
     /// The tested behaviour.
     pub name: String,
-    /// Sections that require it, each `RFC nnnn section x: title`.
+    /// Sections that require the tested behaviour, each `RFC nnnn section x: title`.
     #[serde(default)]
     pub cites: Vec<String>,
     /// Profile; absent for the default.
@@ -41,7 +41,7 @@ pub struct Case {
     /// Keys of the rule for this resource, as in the configuration file.
     #[serde(default)]
     pub rules: BTreeMap<String, Value>,
-    /// Runners that can play it.
+    /// Runners that can play the case.
     #[serde(default)]
     pub level: Level,
     /// Steps, one after the other.
@@ -132,9 +132,9 @@ pub enum Answers {
     /// No request may reach the origin.
     #[default]
     None,
-    /// One request reaches it.
+    /// One request reaches the origin.
     One(Box<Answer>),
-    /// This many requests reach it.
+    /// As many requests reach the origin as there are answers.
     Several(Vec<Answer>),
 }
 
@@ -163,22 +163,22 @@ pub struct Answer {
     pub body: Option<String>,
     /// Trailer fields; with any, the content is chunked.
     pub trailers: Vec<(String, String)>,
-    /// Interim responses before it: status code and field lines.
+    /// Interim responses before the final response: status code and field lines.
     pub interim: Vec<(u16, Vec<(String, String)>)>,
-    /// Failure instead of an answer.
+    /// Failure of the origin instead of an answer.
     pub fails: Option<Fails>,
     /// Bytes to send as they are, before the connection closes.
     pub wire: Option<String>,
     /// Whether the connection stays open after `wire`.
     pub open: bool,
-    /// Whether the client doesn't wait for it.
+    /// Whether the client gets its response without waiting for this answer.
     pub background: bool,
     /// Delay before the answer, in seconds.
     pub delay_s: u32,
 }
 
 impl Answer {
-    /// Returns whether the client gets this answer, unless the file overrides it. Such an answer is also an expectation.
+    /// Returns whether the client is expected to get this answer, unless the file has another expectation.
     fn passes_through(&self) -> bool {
         self.fails.is_none() && self.wire.is_none() && self.status != Some(304) && !self.background
     }
@@ -210,8 +210,8 @@ pub struct Expect {
     pub trailers: BTreeMap<String, Option<Wanted>>,
     /// A part of `Cache-Status`.
     pub cache_status: Option<String>,
-    /// Fields of the first request that reached the origin, by name; null means absent. `:method`, `:body` and `:path` stand for those
-    /// parts.
+    /// Fields of the first request that reached the origin, by name; null means absent. `:method`, `:body` and `:path` are its method, body
+    /// and path.
     pub forwarded: BTreeMap<String, Option<Wanted>>,
     /// Status codes of interim responses, in order.
     pub interim: Option<Vec<u16>>,
@@ -219,7 +219,7 @@ pub struct Expect {
     pub truncated: bool,
 }
 
-/// Expected value of a field. Several lines of a name are joined with `, `.
+/// Expected value of a field. The lines of a field are joined with `, `.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Wanted {

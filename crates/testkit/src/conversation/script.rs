@@ -51,7 +51,7 @@ pub struct OriginAnswer {
     pub fails: Option<Fails>,
     /// Bytes in place of an answer.
     pub wire: Option<String>,
-    /// Whether the connection stays open after those bytes.
+    /// Whether the connection stays open after the bytes of `wire`.
     pub open: bool,
     /// Delay before the answer, in seconds.
     pub delay_s: u32,
@@ -158,7 +158,7 @@ impl Context {
     }
 }
 
-/// Returns the bytes of a text whose characters are all below U+0100. Files write bytes above 127 in this way.
+/// Converts a text to bytes, one for each character. In case files, the characters U+0080 to U+00FF stand for bytes above 127.
 ///
 /// # Panics
 /// Panics if a character is not below U+0100, which [`super::read_groups`] rules out.

@@ -19,12 +19,12 @@ use crate::head_maker::ForwardedRequest;
 use crate::membership::LookUp;
 use crate::settings::CollapseLimits;
 
-/// A request that is forwarded, or waits for its turn to be.
+/// A request that is being forwarded, or that waits for its turn.
 #[derive(Clone, Default)]
 pub struct Asker {
     /// Client of the request, if known; all unknown clients count as one.
     pub client: Option<Client>,
-    /// Absent if no client waits for the answer.
+    /// Trace of the request. `None` if no client waits for the answer.
     pub request: Option<Arc<dyn ForwardedRequest>>,
 }
 
@@ -56,9 +56,9 @@ struct CrowdState {
 /// The answer that all waiters get.
 struct Promise {
     answer: Answer,
-    /// Number of requests that are to get the answer and don't have it yet.
+    /// Number of requests that wait for the answer.
     promised: Arc<AtomicUsize>,
-    /// Client of the forward that brings the answer.
+    /// Client whose forward brings the answer.
     client: Option<Client>,
 }
 
@@ -86,16 +86,16 @@ pub struct Waiting {
     knows_failure: bool,
 }
 
-/// News for a waiting request.
+/// An event for a waiting request.
 pub enum Learned {
     Interim(Arc<Interim>),
     /// The answer for all waiters.
     Answer(Answer),
-    /// A forward has failed for its own request alone. Reported once, so that a request that can do without an answer leaves.
+    /// A forward has failed for its own request alone. This is reported once, so that a request can leave if it doesn't need the answer.
     Failure(Failed),
     /// Turn of this request to forward.
     Turn(LeaderGuard),
-    /// No turn came in time. Holds the last failure.
+    /// The request got no turn in time. Contains the last failure.
     NoTurn(Option<Failed>),
 }
 
@@ -173,7 +173,7 @@ impl Crowd {
         self.changed.notify_waiters();
     }
 
-    /// Notes that the body of a forward has begun: waiters that were promised a body with no bytes yet get this one instead.
+    /// Records that the body of a forward has begun. Waiters whose promised body has no bytes yet get this body instead.
     pub(super) fn begun(&self, in_flight: &Arc<InFlight>, filling: &Filling) {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.take_if(|promise| promise.has_nothing()) else { return };
@@ -258,7 +258,8 @@ impl Crowd {
 }
 
 impl CrowdState {
-    /// Notifies the running forwards if all places for the key are taken and requests wait: clients that may have left then count as gone.
+    /// Notifies the running forwards if no further forward for the key may begin and requests wait. Forwards whose client may have left
+    /// then end.
     fn tell_wanted(&self) {
         if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
             let requests = self.under_way.iter().filter_map(|own| own.asker.request.as_ref());
@@ -279,7 +280,7 @@ impl CrowdState {
         }
     }
 
-    /// Notes a failure for one request alone, and withdraws the promise.
+    /// Records a failure for one request alone, and withdraws the promise.
     fn failed(&mut self, failed: Option<Failed>) {
         self.promise.take().iter().for_each(|promise| promise.less(self.waiting.len()));
         self.failed_at.get_or_insert_with(Instant::now);
@@ -303,7 +304,7 @@ impl Promise {
         matches!(&self.answer, Answer::Filling(filling) if filling.fill.has_nothing())
     }
 
-    /// Subtracts requests that have received the answer or no longer wait for it.
+    /// Subtracts requests that no longer wait for the answer.
     fn less(&self, count: usize) {
         self.promised.fetch_sub(count, Ordering::AcqRel);
         if let Answer::Filling(filling) = &self.answer {
@@ -344,12 +345,12 @@ impl Waiting {
         Self { crowd, fetch_table, ticket, turn, given, since, interims_seen: 0, knows_failure: false }
     }
 
-    /// Returns the trace of the request that leads a forward for this one.
+    /// Returns the trace of a request whose forward this request waits for.
     pub fn leader_trace(&self) -> Option<TraceContext> {
         self.crowd.state.lock().under_way.first()?.in_flight.trace.get().copied()
     }
 
-    /// Returns the next news. Cancel safe.
+    /// Waits for the next event. Cancel safe.
     pub async fn learn(&mut self) -> Learned {
         let crowd = Arc::clone(&self.crowd);
         if let Some(leader) = self.given.take() {

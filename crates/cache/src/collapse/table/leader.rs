@@ -20,8 +20,8 @@ impl LeaderGuard {
         Self { in_flight: Arc::clone(&waiter.in_flight), fetch_table: Arc::clone(fetch_table) }
     }
 
-    /// Lists the forward again before the origin is contacted. It has only waited so far, so earlier purges don't affect its response, but
-    /// later purges find it.
+    /// Lists the forward again before the origin is contacted. Earlier purges don't affect its response, because no request has been sent
+    /// yet; later purges do.
     pub fn begins_now(&self) {
         self.fetch_table.list_again(&self.in_flight);
     }
@@ -39,7 +39,7 @@ impl LeaderGuard {
         self.in_flight.settle(answer, self.fetch_table.turn());
     }
 
-    /// Notes that the body has begun: no request waits for the body of another forward any more.
+    /// Records that the body has begun. From now on, no request waits for the body of another forward.
     pub fn begun(&self, filling: &Filling) {
         if let Some(crowd) = &self.in_flight.crowd {
             crowd.begun(&self.in_flight, filling);
@@ -74,7 +74,7 @@ pub struct Waiter {
     interims_seen: usize,
 }
 
-/// News for a waiter.
+/// An event for a waiter.
 pub enum News {
     Interim(Arc<Interim>),
     Answer(Answer),
@@ -88,13 +88,13 @@ impl Waiter {
         Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
     }
 
-    /// Returns the next interim response, or the answer. Cancel safe.
+    /// Waits for the next interim response, or for the answer. Cancel safe.
     pub async fn news(&mut self) -> News {
         let in_flight = Arc::clone(&self.in_flight);
         until(&in_flight.changed, || self.poll_news()).await
     }
 
-    /// Returns the next news, if it has arrived.
+    /// Returns the next event, if it has arrived.
     pub fn poll_news(&mut self) -> Option<News> {
         let progress = self.in_flight.progress.lock();
         if let Some(interim) = progress.interims.get(self.interims_seen) {

@@ -1,4 +1,4 @@
-//! Effects on running forwards of purges that don't go by a key.
+//! Effects of purges on running forwards, for purges that select responses by anything other than a key.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,15 @@ use crate::entry::stored::StoredHead;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom {
     Spared,
-    /// Not known until the response arrives.
+    /// The effect depends on the response, which hasn't arrived.
     Undecided,
     Doomed,
 }
 
 impl FetchTable {
-    /// Forbids storing the responses of running forwards that a purge matches, whatever their keys, and hides them from new requests.
-    /// Forwards that can't be decided yet continue, but no more requests can join them. Returns the number of both.
+    /// Forbids storing the responses of running forwards that a purge matches, whatever their keys, and hides them from new requests. If
+    /// the effect on a forward isn't known yet, the forward continues, but no more requests can join it. Returns the number of forwards of
+    /// both kinds.
     pub fn purge(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         self.shards.iter().map(|shard| self.purge_shard(&mut shard.lock(), &doom)).sum()
     }
@@ -55,7 +56,7 @@ impl InFlight {
 }
 
 impl LeaderGuard {
-    /// Restricts the response to the current waiters, because the response that it is a part of was purged.
+    /// Delivers the response only to the current waiters, because it is a part of a purged response.
     pub fn keep_from_others(&self) {
         self.in_flight.invalidated.store(true, Ordering::Release);
         self.hide();

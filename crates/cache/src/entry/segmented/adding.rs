@@ -11,7 +11,7 @@ use store::{Memory, Placement, Record, Segment, SegmentPut};
 use super::{CELLS_MAX, FRAGMENTS_MAX, Fragment, Segmented};
 
 impl Segmented {
-    /// Adds the consecutive segments of a part, beginning at `start`. They fit the grid best if none crosses a cell border.
+    /// Adds the consecutive segments of a part, beginning at `start`. Segments that cross no cell border fit the grid best.
     pub fn with_part(
         mut self,
         memory: &Memory<impl Record>,
@@ -41,7 +41,7 @@ impl Segmented {
         }
     }
 
-    /// Adds a segment, cut at cell borders if it comes from another grid. Without room for the copy, it is not added.
+    /// Adds a segment, cut at cell borders if it comes from another grid. If there is no memory for the copy, the segment is not added.
     fn add(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
         if segment.len() <= first_piece_bytes(position, self.segment_bytes) {
             return self.insert(memory, position, segment);
@@ -85,7 +85,7 @@ impl Segmented {
         self.fragments = limited(others).into_boxed_slice();
     }
 
-    /// Returns the absent fragments that a tier may have and that nothing has replaced.
+    /// Returns the absent fragments that a tier may have and that no held piece covers.
     fn still_known(&self, absent: Vec<Fragment>, held: &[AddedPiece]) -> Vec<Fragment> {
         let is_apart = |fragment: &Fragment| {
             let overlaps = |piece: &AddedPiece| {
@@ -113,15 +113,15 @@ impl AddedPiece {
         }
     }
 
-    /// Returns its bytes from `position` on.
+    /// Returns the bytes of the piece from `position` on.
     fn rest(&self, position: u64) -> io::Result<Bytes> {
         let from = (position - self.range.first) as usize;
         self.segment.slice(from, self.segment.len()).into_bytes()
     }
 }
 
-/// Returns the fragments of a cell together with a new one, in order. Those that overlap or touch the new one are joined with it by
-/// copying, at most a cell. Without room for the copy, or if one of them can't be read, only the new one is kept.
+/// Returns the fragments of a cell together with a new fragment, in order. Fragments that overlap or touch the new one are joined with it.
+/// Joining copies at most a cell. If there is no memory for the copy, or a fragment can't be read, only the new fragment is kept.
 fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: AddedPiece) -> Vec<AddedPiece> {
     let mut pieces: Vec<AddedPiece> = held
         .into_iter()

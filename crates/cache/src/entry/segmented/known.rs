@@ -12,7 +12,7 @@ pub(super) struct Known {
     loaded: Vec<(SegmentId, Segment)>,
 }
 
-/// Byte from which on known bytes count as present. A reply that finds that a tier lacks some of them fetches those from the origin.
+/// Position from which known bytes count as present. If a tier turns out to lack some known bytes, the reply fetches them from the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KnownFrom(pub u64);
 
@@ -20,26 +20,26 @@ pub struct KnownFrom(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Absent {
     pub fill: FillId,
-    /// Index and byte range of each segment; consecutive, and never empty.
+    /// Index and byte range of each segment. The list is consecutive and never empty.
     pub segments: Vec<(u32, ByteRange)>,
 }
 
 impl KnownFrom {
-    /// All known bytes count.
+    /// All known bytes count as present.
     pub const START: Self = Self(0);
-    /// No known bytes count.
+    /// No known bytes count as present.
     pub const NOWHERE: Self = Self(u64::MAX);
 }
 
 impl Absent {
-    /// Returns the total number of their bytes.
+    /// Returns the total number of bytes of these segments.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, range)| range.len_bytes()).sum()
     }
 }
 
 impl Known {
-    /// Returns the known cells of these runs; `None` if they are not in order, or too many.
+    /// Returns the known cells of these runs; `None` if the runs are not in order, or too many.
     pub(super) fn of(runs: &[Run]) -> Option<Self> {
         let is_apart = |pair: &[Run]| end(pair[0]) < u64::from(pair[1].first);
         let is_within = runs.last().is_none_or(|last| end(*last) <= u64::from(Layout::CELLS_MAX));

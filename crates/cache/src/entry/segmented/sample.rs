@@ -9,7 +9,7 @@ use store::{Charge, FillId, Memory, MemoryConfig, Placement, Record, Segment};
 use super::Segmented;
 use super::known::Known;
 
-/// Record type for tests whose bodies are in no record.
+/// A stand-in for the record type, for tests of bodies without records.
 #[derive(Debug)]
 pub struct NoRecord;
 

@@ -35,7 +35,7 @@ fn walk(body: &Segmented) -> Vec<Option<u8>> {
 }
 
 proptest! {
-    /// Held bytes are exactly those that were added, in any order, with the right content. The complete length may become known at any
+    /// The body holds exactly the bytes that were added, in any order, with the right content. The complete length may become known at any
     /// time.
     #[test]
     fn what_is_held_is_what_came(
@@ -71,7 +71,7 @@ proptest! {
     }
 }
 
-/// Evicts a cell. Memory can't evict a given segment; removing it has the same effect for readers.
+/// Evicts a cell. A test can't make memory evict a given segment, so it removes the segment, which has the same effect for readers.
 fn evict(memory: &Memory<NoRecord>, body: &Segmented, index: u32) {
     let id = SegmentId { fill: body.group.fill(), index };
     let kept: Vec<(u32, Segment)> = (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();
@@ -110,7 +110,7 @@ fn a_small_body_that_is_complete_becomes_one_with_its_record() {
 #[test]
 fn what_is_known_is_no_hole_and_is_asked_for_in_time() {
     type Bytes = Option<(u64, u64)>;
-    // Cells, first byte, end, the first hole, and the bytes loaded at the first byte that is not held.
+    // A case: cells, first byte, end, the first hole, and the bytes loaded at the first byte that is not held.
     let table: [(&str, u64, u64, Bytes, Bytes); 11] = [
         ("hhhhhhhh", 0, 61, None, None),
         ("kkkkkkkk", 0, 61, None, Some((0, 23))),

@@ -1,4 +1,4 @@
-//! Merging with the tier's responses, and where they are placed in records.
+//! Merging with the tier's responses, and the placement of responses in records.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {
     world.stored(asked, (200, lines), at(NOW)).unwrap()
 }
 
-/// Returns responses by letter. Upper and lower case mark the instance, and make no other difference.
+/// Returns an entry with one response per letter. The case of a letter marks the instance, and has no other effect.
 fn entry(world: &World, letters: &str, ids: &mut HashMap<FillId, char>) -> CacheEntry {
     let responses = letters.chars().map(|letter| {
         let head = of_kind(world, &letter.to_lowercase().to_string(), 0);
@@ -122,7 +122,7 @@ fn a_record_lists_32_at_most() {
     assert_eq!(merged.apart.len(), 3, "two of ours, and theirs that was inside");
 }
 
-/// Sizes of responses, and the letters of those that are listed.
+/// Checks which of the responses with these sizes the record lists.
 #[track_caller]
 fn check_sizes(sizes: &[(usize, usize)], expected: &str) {
     let world = World::new(Rules::default());

@@ -158,7 +158,7 @@ fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: 
     changed.unwrap_or(head)
 }
 
-/// Returns the result of every decision about a stored response, and the parts of it that are delivered.
+/// Returns the results of all decisions about a stored response, and its parts that clients get.
 fn shown(response: &StoredResponse) -> String {
     let head = &response.head;
     let lines: Vec<String> =
@@ -180,7 +180,7 @@ fn shown(response: &StoredResponse) -> String {
     )
 }
 
-/// The memory of all inputs is counted; without inputs, no memory is.
+/// The budget counts the memory of all inputs, and nothing for a response without inputs.
 #[test]
 fn what_inputs_cost() {
     let world = World::new(Rules::default());

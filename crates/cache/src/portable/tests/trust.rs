@@ -130,7 +130,7 @@ fn plain(world: &World, body: &[u8]) -> StoredResponse {
     inline(head, body)
 }
 
-/// Another process has its own list of invalidations, so all of its invalidations may be newer than a response of this process.
+/// Each process has its own list of invalidations, so another process's invalidations may all be newer than a response of this process.
 #[test]
 fn what_others_asked_for_is_older_than_each_invalidation() {
     let [own, other] = [World::new(Rules::default()), World::new(Rules::default())];

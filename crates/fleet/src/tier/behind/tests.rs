@@ -1,4 +1,4 @@
-//! Final contents of the tier, however it behaves meanwhile.
+//! Tests the final contents of the tier, whatever fails during the writes.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -145,13 +145,13 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
     }
 }
 
-/// Pending records wait until the log has a purge. There are so many that the first is due again before the last has had its turn. The task
-/// that reads the log must run nevertheless.
+/// Pending records wait until the log has a purge. There are so many pending records that the first one is due again before the last one
+/// was tried. Even then, the task that reads the log has to run.
 #[test]
 fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     const KEYS: usize = 2_000;
     let (told, written) = mpsc::sync_channel(1);
-    // In a thread of its own, because the test would never end if the other tasks got no turns.
+    // The test runs in a separate thread, because the test would never end if the other tasks never ran.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
         world.invalidations = Arc::new(Invalidations::new(Purgers::Several));
@@ -185,7 +185,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     assert_eq!(written.recv_timeout(Duration::from_secs(30)), Ok(KEYS as u64));
 }
 
-/// An earlier record in the tier is removed nevertheless.
+/// An earlier record in the tier is still removed.
 #[test]
 fn what_is_of_no_use_any_more_is_not_written() {
     let bench = Bench::new();
@@ -248,7 +248,7 @@ fn a_record_names_what_the_tier_was_given() {
 fn what_was_asked_for_later_stays() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        // In the past by this machine's clock, because a response from the future replaces no other.
+        // The times of the responses are in the past by this machine's clock, because a response from the future doesn't replace another.
         let before = |ms: i64| now().plus_ms(-ms);
         bench.put(inline(bench.head_at(before(1000)), b"newer"));
         bench.tier.written(KEY).await;

@@ -1,4 +1,4 @@
-//! Leases and the responses fetched under them, however the tier and other instances behave.
+//! Tests leases and responses fetched under them, with failures of the tier and of other instances.
 
 use cache::RemoteTier;
 use cache::entry::stored::{CacheEntry, Uncacheable};
@@ -82,7 +82,7 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
     assert_eq!(bench.tier.counts().leases_lost, 0);
 }
 
-/// A record that other instances have changed since is not relied on.
+/// A record that other instances have changed in the meantime is read again.
 #[test]
 fn what_was_read_under_a_lease_is_not_read_again_to_write() {
     let bench = Bench::new();
@@ -126,7 +126,8 @@ fn what_was_fetched_under_a_lost_lease_is_not_written() {
     assert_eq!(bench.tier.counts().leases_lost, 1);
 }
 
-/// If one of two combined changes is late, it is unknown which responses are still valid.
+/// If one of two combined changes comes after another instance's change, it is unknown which responses are
+/// still valid.
 #[test]
 fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
     let bench = Bench::new();
@@ -174,7 +175,7 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
     });
 }
 
-/// Other instances wait that long for the lease.
+/// Other instances wait for a lease until it expires.
 #[test]
 fn a_lease_is_given_back_as_long_as_it_lasts() {
     let part = str::from_utf8(KEY).expect("it is text");
@@ -218,7 +219,7 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     bench.runtime.block_on(async {
         bench.put_under(&bench.taken().await, b"first");
         bench.tier.written(KEY).await;
-        // The record is read once more, so that it is followed.
+        // This instance reads the record once more, so that the tier follows it.
         sleep(Duration::from_millis(100)).await;
         bench.double.behave(far);
         let began = Instant::now();
@@ -232,7 +233,8 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     });
 }
 
-/// In the note of a lease, older versions name the forward, and newer ones might leave out words.
+/// In the note of a lease, older versions write the id of the forward, and newer versions may leave out
+/// words.
 #[test]
 fn what_others_say_of_a_lease_is_read_by_its_place() {
     let ours = "00000000000000ab 0000000000000000 cache-1";

@@ -1,13 +1,13 @@
 //! Bodies of replies whose bytes come from several places: memory, the tier behind it, and the origin. The parts are read in order,
-//! each when the reply reaches it.
+//! and each only when the reply reaches it.
 //!
 //! The first missing part is requested before the head of the reply is sent, so that a changed representation is detected in time. If
-//! the tier may have bytes that memory lacks, the first of them are loaded before the head, too. Each later part is requested when the
-//! client reaches it, and not at all if it leaves before. If a part belongs to a different representation, the reply is aborted: a
-//! mixture of two representations must never look like a complete response.
+//! the tier may have bytes that memory lacks, the first of these bytes are loaded before the head, too. Each later part is requested
+//! when the reply reaches it, and not at all if the client leaves earlier. If a part belongs to a different representation, the reply
+//! is aborted: a mixture of two representations must never look like a complete response.
 //!
-//! Only the current piece and the result of one load are held for the client: bytes evicted before they are needed are absent or
-//! missing like any others.
+//! Only the current piece and the result of one load are held for the client. Bytes that are evicted before they are needed are loaded
+//! or fetched again.
 
 #[cfg(test)]
 mod tests;
@@ -62,17 +62,17 @@ enum Now {
     Loading(Absent, Load),
     /// The bytes have been requested from the origin.
     Asked(Waiter),
-    /// Another request is forwarded for the bytes; if it fails, this one may be.
+    /// Another request has been forwarded for the bytes. If the forward fails, this request may be forwarded.
     Waiting(Waiting, Box<Job>),
     Arriving(Arriving),
 }
 
-/// Segments from the tier, in the order requested; `None` without an answer. The future is stored, so that the load continues if the
-/// client stops waiting for a moment.
+/// Segments from the tier, in the order of the request; `None` if the tier doesn't answer. The future is stored, so that the load
+/// continues if the client stops polling for a moment.
 type Load = Pin<Box<dyn Future<Output = Option<Vec<Option<Segment>>>> + Send>>;
 
 impl Arriving {
-    /// Creates a reader of the part in `filling`, up to `end`.
+    /// Creates a reader of the part that arrives in `filling`, up to `end`.
     pub(crate) fn new(filling: &Filling, part: &ContentRange, end: u64) -> Option<Self> {
         let last = part.range.last.min(end.checked_sub(1)?);
         let range = ByteRange { first: part.range.first, last };
@@ -82,8 +82,8 @@ impl Arriving {
 }
 
 impl Assembly {
-    /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
-    /// parts. Returns `None` if the extent isn't a single range.
+    /// Creates a body with the bytes of `extent`. `first` is the part that is arriving, if any; `job` has requested it, or fetches
+    /// further parts. Returns `None` if the extent isn't a single range.
     pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Option<Arriving>) -> Option<Self> {
         let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
@@ -91,7 +91,7 @@ impl Assembly {
         Some(Self { job, hit, position, end, ahead: first, from_tier, now: Now::Next })
     }
 
-    /// Loads the first bytes that are not in memory, before the head of the reply is sent.
+    /// Loads the first bytes that aren't in memory. Call it before the head of the reply is sent.
     ///
     /// # Errors
     /// Returns the range that must be fetched first, if the tier lacks it.
@@ -202,7 +202,7 @@ impl Assembly {
         Ok(self.from_tier.turn(body, self.position, end))
     }
 
-    /// Looks the response up again: other requests may have stored more of the same representation.
+    /// Looks up the response again, because other requests may have stored more parts of the same representation.
     fn look_again(&mut self) {
         let entry = self.job.cache().look_up(&self.job.fetch.key);
         let request = self.job.request.sent().to_lines();
@@ -220,7 +220,7 @@ impl Assembly {
     fn ask(&self, range: ByteRange) -> Now {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
-        // The reply continues with the response that it started with, even if that is purged meanwhile.
+        // The reply continues with the response with which it began, even if this response is purged in the meantime.
         let look_up = fetch.look_up.at(self.job.cache().invalidations.stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         match join_or_lead(&job, &job.fetch.variant) {
@@ -242,7 +242,8 @@ impl Assembly {
         }
     }
 
-    /// Reads from a whole response: an origin may answer a range request with one. Bytes before the position are skipped.
+    /// Creates a reader of a whole response, because an origin may answer a range request with one. The reader skips the bytes before
+    /// the position.
     //= RFC 9111 section 3.4: the same strong validator
     fn arriving_in_whole(&self, whole: &Filling) -> Option<Arriving> {
         let (own, new) = (&self.hit.head, &whole.head);
@@ -256,7 +257,7 @@ impl Assembly {
     }
 }
 
-/// Loads segments from the tier, in a separate task: other requests may wait for the same segments, and this client may pause.
+/// Loads segments from the tier in a separate task, because other requests may wait for the same segments, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
     let load = tokio::spawn(async move {
@@ -268,18 +269,19 @@ fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Seg
 /// Source of the byte at a position.
 #[derive(Debug)]
 enum Turn {
-    /// Held, together with some following bytes.
+    /// In memory, with some of the following bytes.
     Held(Slice),
-    /// Absent, together with some following bytes: a tier may have them.
+    /// Absent from memory, with some of the following bytes. The tier may have them.
     Absent(Absent),
-    /// Missing, together with the following bytes that are also missing: the origin has them.
+    /// Missing, with the following bytes that are also missing. Missing bytes have to be fetched from the origin.
     Missing(ByteRange),
 }
 
-/// Segments that one reply has loaded. They are read in order.
+/// Segments that one reply has loaded. The reply reads them in order.
 #[derive(Debug)]
 struct FromTier {
-    /// Segments not yet passed, each with the position of its first byte. Memory may have refused or evicted them.
+    /// Segments that the reply still needs, each with the position of its first byte. Memory may have refused or evicted these
+    /// segments.
     loaded: VecDeque<(u64, Segment)>,
     /// Position before which no further load from the tier is tried.
     known: KnownFrom,
@@ -292,7 +294,7 @@ impl FromTier {
         Self { loaded: VecDeque::new(), known: KnownFrom::START, in_vain: 0 }
     }
 
-    /// Returns the source of the byte at `position`; `None` if it is changing: the caller should retry.
+    /// Returns the source of the byte at `position`. Returns `None` if the source is changing; the caller should then retry.
     fn turn(&mut self, body: &Segmented, position: u64, end: u64) -> Option<Turn> {
         self.loaded.retain(|(first, segment)| position < first + segment.len() as u64);
         if let Some(piece) = body.piece_at(position, end).or_else(|| self.piece_at(position, end)) {
@@ -315,7 +317,7 @@ impl FromTier {
         Some(segment.slice((position - first) as usize, to as usize))
     }
 
-    /// Processes the tier's answer for `absent`. If there is none (`None`), no further load is tried for this reply.
+    /// Processes the tier's answer for `absent`. If the tier gave no answer (`None`), no further load is tried for this reply.
     fn take(&mut self, body: &Segmented, absent: &Absent, answer: Option<Vec<Option<Segment>>>) {
         let Some(answer) = answer else {
             self.known = KnownFrom::NOWHERE;
@@ -339,7 +341,7 @@ impl FromTier {
         from.saturating_add(LOAD_BYTES_MAX.saturating_mul(2_u64.saturating_pow(self.in_vain)))
     }
 
-    /// Returns the last segment kept for the client even if memory drops it, and the total size of all such segments.
+    /// Returns the last of the loaded segments, which are held for the client even if memory drops them, and their total size.
     fn held(&self) -> Option<(Slice, u64)> {
         let (_, last) = self.loaded.back()?;
         let bytes = self.loaded.iter().map(|(_, segment)| segment.len() as u64).sum();

@@ -1,5 +1,5 @@
-//! The specification of a fetch, as decided by a look-up, and its scope: the whole response, a range, or the bytes that a stored
-//! response lacks.
+//! The specification of a fetch, which a look-up creates, and the scope of the fetch: the whole response, a range, or the bytes that a
+//! stored response lacks.
 
 use std::sync::Arc;
 
@@ -22,10 +22,11 @@ use crate::request::serve::Extent;
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) key: Box<[u8]>,
-    /// Distinguishes forwards for different variants of one key, once the nominated fields are known.
+    /// Variant key, which distinguishes forwards for different variants of one key. The key is empty until the nominated fields are
+    /// known.
     pub(crate) variant: Vec<u8>,
-    /// Look-up that returned the stored responses below. They may be purged or invalidated while the request waits for others, so each
-    /// use checks them against this look-up first.
+    /// Look-up that returned the stored responses of this fetch. The responses may be purged or invalidated while the request waits for
+    /// others, so each use first checks them against this look-up.
     pub(crate) look_up: LookUp,
     /// Stored response that the request selected, as a fallback.
     pub(crate) stale: Option<Hit>,
@@ -38,8 +39,8 @@ pub(crate) struct Fetch {
     pub(crate) content: Bytes,
     /// State of the tier look-up for bytes of a stored response that memory lacks.
     pub(crate) tier: TierLookUp,
-    /// Record under the key, held so that it stays in use even if memory drops it: a new response then changes this record instead of
-    /// creating a new one.
+    /// Record under the key. The fetch holds the record, so that it stays in use even if memory drops it. A new response then changes
+    /// this record instead of creating another one.
     pub(crate) in_use: Option<Arc<CacheEntry>>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) enum TierLookUp {
 pub(crate) enum Sharing {
     Joined,
     Alone,
-    /// Not listed among the forwards: a note says that the response won't be stored.
+    /// No request waits for it, because a note says that the response won't be stored.
     Unlikely(Uncacheable),
 }
 
@@ -77,7 +78,7 @@ impl Fetch {
         }
     }
 
-    /// Copies the fetch with a new scope, without the stored responses for validation or fallback.
+    /// Returns a copy of the fetch with a new scope, without the stored responses for validation and fallback.
     pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
         Self {
             variant: self.variant.clone(),
@@ -138,14 +139,14 @@ pub(crate) struct MissingRange {
 /// State of the reply that needs the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyOfParts {
-    /// The reply has not begun: it must not include responses purged before it begins.
+    /// The reply has not begun. A response that is purged before the reply begins must not be used.
     ToCome,
-    /// The reply has begun and continues to its end, even if the response is purged meanwhile.
+    /// The reply has begun. The reply continues to its end, even if the response is purged in the meantime.
     Begun,
 }
 
 /// Maximum distance between the received bytes of a running fill of the whole response and a range that reads from that fill. Within
-/// it, the bytes arrive sooner than from a separate request, or about as soon.
+/// this distance, the fill delivers the bytes at least about as soon as a separate request.
 const NEAR_BYTES: u64 = 1 << 20;
 
 impl FetchScope {
@@ -179,15 +180,15 @@ impl FetchScope {
         }
     }
 
-    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of
-    /// a miss. Returns `None` for several ranges, which are left to the origin.
+    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If these bytes can't be combined with `hit`, the scope
+    /// is the same as after a miss. Returns `None` if the request has several ranges, because the origin answers those.
     pub(crate) fn for_rest(context: &RequestContext<'_>, hit: &Hit) -> Option<Self> {
         let rule = context.rule;
         let extent = context.extent(hit);
         if extent == Extent::Several {
             return None;
         }
-        // With no-store, no part of the exchange may be stored: the fetch is independent of the stored response.
+        // With `no-store`, no part of the exchange may be stored, so the fetch doesn't use the stored response.
         let is_stored = !(context.facts.directives.no_store && rule.caching.honour_request_directives);
         let wanted = extent.bytes().filter(|_| is_stored);
         let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
@@ -195,8 +196,8 @@ impl FetchScope {
         Some(hole.unwrap_or_else(anew))
     }
 
-    /// Returns a suffix that distinguishes forwards for different bytes of one variant. A variant key begins with a length, which never
-    /// equals the mark.
+    /// Returns a suffix that distinguishes forwards for different bytes of one variant. A variant key begins with a length, which is
+    /// never equal to `MARK`.
     pub(crate) fn scope_suffix(&self) -> Vec<u8> {
         const MARK: [u8; 4] = [0xff; 4];
         let mut suffix = MARK.to_vec();
@@ -248,8 +249,8 @@ impl MissingRange {
         hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some()
     }
 
-    /// Returns the range to request. For a range up to the end of the representation, the last position is left out: if the
-    /// representation has grown, the response shows its new length.
+    /// Returns the range to request. If the range ends with the representation, the last position is left out, so that the response
+    /// shows the new length of a representation that has grown.
     fn spec(&self) -> RangeSpec {
         let ByteRange { first, last } = self.range;
         let is_to_the_end = self.hit.body.complete_bytes().is_some_and(|bytes| last + 1 == bytes);
@@ -260,7 +261,7 @@ impl MissingRange {
         self.hit.body.segmented()
     }
 
-    /// Returns the expectations of the response, including the stored fields.
+    /// Returns the properties that the response must have, including the stored fields.
     pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
         Wanted {
             fields: stored,

@@ -2,7 +2,7 @@
 //! the tier.
 //!
 //! A forward acquires the lease on its key before it contacts the origin, and stores its response under the lease. If the tier fails or
-//! takes too long, the forward becomes an ordinary one, known to this process only.
+//! takes too long, the forward continues without a lease, and other instances don't wait for it.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -29,9 +29,9 @@ use crate::request::fetch::job::{Awaiting, Job, is_never_fresh};
 
 /// Outcome of waiting for the turn to contact the origin.
 enum LeaseOutcome {
-    /// Turn of this instance, with the lease if the tier granted one.
+    /// This instance contacts the origin, with the lease if the tier granted one.
     Own(Option<Arc<HeldLease>>),
-    /// No turn is needed: another instance has stored this response meanwhile.
+    /// This instance doesn't have to contact the origin, because another one has stored this response in the meantime.
     Over(Hit),
 }
 
@@ -41,32 +41,32 @@ struct LeaseWait<'a> {
     tier: &'a Tier,
     awaiting: Awaiting,
     end: Instant,
-    /// Version of the record that turned out to be unusable.
+    /// Version of the record that this request can't use.
     seen: Option<Version>,
-    /// Record held in use: memory may drop it at any time.
+    /// Loaded record. The record is held here because memory may drop it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<HeldLease>>,
     /// Contents of the key when the lease was acquired.
     looked: Option<Looked>,
-    /// Trace of the forward that this one waits for or last waited for.
+    /// Trace of the forward for which this one waits or last waited.
     awaited_trace: Option<TraceContext>,
-    /// Values of the nominated fields, as far as known.
+    /// Variant key from the values of the nominated fields, as far as known.
     variant: Vec<u8>,
     /// Whether to wait for forwards of other variants.
     others: OtherVariants,
 }
 
-/// Limit on waits for forwards of other variants: one lease covers all variants of a key.
+/// Limit on waiting for forwards of other variants, because one lease covers all variants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherVariants {
-    /// Wait once: after that, it may be this forward's turn.
+    /// Wait for one such forward. After that, this forward may contact the origin.
     Awaited,
-    /// Don't wait again: with many variants, no request should wait for all of them.
+    /// Don't wait again, because with many variants, a request would wait for all of them.
     Passed,
 }
 
 impl Job {
-    /// Runs like [`Self::run`], once it is this instance's turn.
+    /// Waits until this instance may contact the origin, and then runs like [`Self::run`].
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         let Some(tier) = self.tier() else { return self.run(None, leader).await };
         match LeaseWait::new(&self, tier, awaiting).turn().await {
@@ -87,7 +87,7 @@ impl Job {
     }
 }
 
-/// Frees the lease once a purge dooms the fetch: later requests may be forwarded immediately, by any instance.
+/// Frees the lease when a purge dooms the fetch, so that any instance can forward later requests immediately.
 async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) -> Infallible {
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
@@ -117,8 +117,8 @@ impl<'a> LeaseWait<'a> {
     }
 
     async fn turn(mut self) -> LeaseOutcome {
-        // A request that has waited here for another variant knows the nominated fields by now. With its own values in the lease, other
-        // instances can distinguish the variants.
+        // A request that has waited in this process for another variant now knows the nominated fields. The lease then contains the
+        // request's values of these fields, so that other instances can distinguish the variants.
         if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
             self.name_variant(&entry);
         }
@@ -152,7 +152,7 @@ impl<'a> LeaseWait<'a> {
                 let site_key = self.job.site_key();
                 self.tier.take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
             }
-            // The stored response may be fresh; a refresh must not make it suspect for others.
+            // The stored response may still be fresh, and a look-up would make the copy suspect for other requests.
             Awaiting::News => (self.tier.take_lease(wanted).await, None),
         };
         match taking {
@@ -189,9 +189,9 @@ impl<'a> LeaseWait<'a> {
         Asker { rules: self.job.storage_rules(), site_key }
     }
 
-    /// Reads the tier again if its contents may have changed. Returns whether it has read them.
+    /// Reads the tier again if its contents may have changed. Returns whether the contents were read.
     async fn read(&mut self, happened: LeaseEvent) -> bool {
-        // An instance may have written a response before freeing the lease; the record also shows the variants.
+        // An instance may have written a response before freeing the lease. The record also contains the variants.
         let may_differ = [LeaseEvent::Taken, LeaseEvent::Changed, LeaseEvent::Free, LeaseEvent::StillHeld];
         if !may_differ.contains(&happened) {
             return false;
@@ -224,14 +224,14 @@ impl<'a> LeaseWait<'a> {
         }
         let found = match hit {
             _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
-            // If the response has already expired, the next forward is for all waiting requests again.
+            // If the response has already expired, all waiting requests can share the next forward.
             Some(hit) if self.is_another(&hit) && !self.has_expired(&hit) => Found::Another,
             Some(_) | None => Found::Same,
         };
         (found, None)
     }
 
-    /// Sets the variant from the nominated fields of the newest response.
+    /// Sets the variant key from the nominated fields of the newest response.
     fn name_variant(&mut self, entry: &CacheEntry) {
         let Some(newest) = entry.variants().first() else { return };
         let request = self.job.request.sent().to_lines();
@@ -239,8 +239,8 @@ impl<'a> LeaseWait<'a> {
         newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
     }
 
-    /// Returns whether the response answers the request. A response purged while this forward waited still answers the requests that
-    /// wait here, since they arrived before the purge.
+    /// Returns whether the response answers the request. A response that was purged while this forward waited still answers the waiting
+    /// requests, because they arrived before the purge.
     fn is_answer(&self, hit: &Hit) -> bool {
         let job = self.job;
         let is_fresh = || reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh;
@@ -255,7 +255,8 @@ impl<'a> LeaseWait<'a> {
         !is_never_fresh(&hit.head.facts) && !hit.head.facts.is_fresh(now())
     }
 
-    /// Returns whether the response was stored after the decision for this forward: earlier ones couldn't answer the request.
+    /// Returns whether the response was stored after the decision for this forward. Responses stored before couldn't answer the
+    /// request.
     fn is_another(&self, hit: &Hit) -> bool {
         let id = |head: &StoredHead| head.inputs().map(|inputs| inputs.id);
         let known = self.job.fetch.in_use.as_ref().map(|entry| entry.variants()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Self-contained fetches, and the requests that join or lead them.
+//! Fetches that can run independently of a connection, and the requests that join or lead them.
 //!
-//! A forward belongs to no connection. But as long as the leader only waits for the response, a separate task would just add wake-ups:
-//! most forwards end as soon as their response arrives. So the leader drives the job until the job has news or the leader goes away;
-//! the rest of the job then becomes a task.
+//! A forward belongs to no connection. But most forwards end as soon as their response arrives, and until then a separate task would
+//! only add wake-ups. So the leader drives the job until the job has news or the leader is dropped. After that, the job continues as a
+//! task.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -31,11 +31,11 @@ use crate::request::context::OwnedContext;
 use crate::request::fetch::fetch_spec::{Fetch, FetchScope, ReplyOfParts, Sharing};
 use crate::rewrite::reading::Inbound;
 
-/// A fetch with everything that it needs to run on its own.
+/// A fetch with all the values that it needs to run independently of a connection.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) owned: OwnedContext,
-    /// Keeps the record of the exchange, if any, open until the end of the job.
+    /// Keeps the record for `larder explain`, if any, open until the end of the job.
     #[expect(dead_code, reason = "dropped at the end of the job")]
     pub(crate) noting: Option<OpenRecord>,
     pub(crate) fetch: Arc<Fetch>,
@@ -65,7 +65,7 @@ impl Job {
         self.owned.head_maker(self.stamp)
     }
 
-    /// Returns whether the responses from the look-up count as never stored.
+    /// Returns whether a purge or invalidation has removed the responses that the look-up returned.
     pub(crate) fn is_taken_away(&self) -> bool {
         self.cache().invalidations.is_taken_away(self.fetch.look_up)
     }
@@ -80,8 +80,8 @@ impl Job {
         }
     }
 
-    /// Returns the placement of the body. The scheme is part of the key, so if a file can be sent to one client, it can usually be sent
-    /// to the others that request the key.
+    /// Returns the placement of the body. If this client can be sent a file, most other clients that request the key can, too, because
+    /// the scheme is part of the key.
     pub(crate) fn place(&self) -> Placement {
         let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
         if is_plain { Placement::File } else { Placement::Heap }
@@ -95,7 +95,7 @@ impl Job {
         RefusalScope::of(&self.facts, stored)
     }
 
-    /// Returns whether the stored response that is to be completed was purged meanwhile.
+    /// Returns whether the stored response that this job completes has been purged in the meantime.
     pub(crate) fn lacks_what_it_completes(&self) -> bool {
         self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
     }
@@ -116,16 +116,16 @@ impl Job {
             && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
-            // A response of another instance would not be fresh either: the waiter would have to forward its request anyway.
+            // A response fetched by another instance wouldn't be fresh either, so this instance would have to forward its request
+            // anyway.
             Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
-            // This includes reloads by clients, which always need a new response; they must not wait for each other.
+            // Reloads by clients are included: each needs a new response, so reloads must not wait for each other.
             Sharing::Alone | Sharing::Unlikely(_) => false,
         }
     }
 
     /// Returns whether the response may serve other requests. A response to a request with credentials is personal unless its fields
-    /// say otherwise. If the stored response is open to others, the next one is expected to be, too; each response is still judged by
-    /// its own fields.
+    /// say otherwise. If the stored response may be shared, the next one is expected to be sharable, too, but its own fields decide.
     fn may_be_for_all(&self) -> bool {
         let (facts, rules) = (&self.facts, &self.rule().caching);
         let is_open =
@@ -141,7 +141,7 @@ pub(crate) fn is_never_fresh(facts: &StoredFacts) -> bool {
 /// Purpose of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
-    /// A client waits for a response that is fresh for it.
+    /// A client waits for a response that is fresh for its request.
     Answer,
     /// No client waits: any update of the stored response is sufficient.
     News,
@@ -154,7 +154,7 @@ pub(crate) enum Role {
     Waiter,
 }
 
-/// Role of a request, with its handle on the forward.
+/// Role of a request in a forward, with its handle.
 pub(crate) enum Part {
     Leads(Waiter),
     Waits(Waiting),
@@ -213,8 +213,8 @@ impl LeaderTask {
         Self { left: Some(left), permit }
     }
 
-    /// Returns the first news of the fetch. If the job hasn't ended by then, it continues in a task: the leader may be as slow as its
-    /// client, and others wait for this job.
+    /// Returns the first news of the fetch. If the job hasn't ended by then, it continues in a task, because the leader may be as slow
+    /// as its client, and other requests wait for the job.
     pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
         poll_fn(|context| {
             let polled = self.left.as_mut().map_or(Poll::Ready(()), |job| job.as_mut().poll(context));
@@ -232,7 +232,7 @@ impl LeaderTask {
 
 impl Drop for LeaderTask {
     fn drop(&mut self) {
-        // The waiters of a job that panicked have already been notified.
+        // If the job panicked, its waiters have already been notified.
         let left = self.left.take().filter(|_| !std::thread::panicking());
         if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
             let permit = self.permit.clone();
@@ -241,7 +241,8 @@ impl Drop for LeaderTask {
     }
 }
 
-/// Runs a job to its end. A job without waiters may still produce a response to store, but a waiting request is more important.
+/// Runs a job to its end. A job without waiters continues in order to store its response, but it ends if another request needs its
+/// permit.
 async fn go_on(mut job: Running, permit: HeldPermit) {
     let HeldPermit { in_flight, upstream, client, request } = permit;
     let given_up = async {
@@ -253,7 +254,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
             }
         }
     };
-    // A request that waits for the same key is more important, too.
+    // The job also ends if another request waits for its place and its own client has left.
     let left = async {
         request.place_wanted.wait().await;
         in_flight.client_left().await;
@@ -264,7 +265,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
         () = given_up => {}
         () = left => {}
     }
-    // Frees the place before it is offered to another request.
+    // The permit is released before it is offered to another request.
     drop(job);
     upstream.permit_given_up(client);
 }

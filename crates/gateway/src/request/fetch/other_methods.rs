@@ -28,14 +28,14 @@ use crate::routing::{Keyed, key_of, write_site_key};
 pub(crate) struct HeadExchange {
     key: Vec<u8>,
     began: Sequence,
-    /// Record held until the response is applied. If memory dropped a record that the tier still has, the record would not be found,
-    /// and would be removed as unknown.
+    /// Record that is held until the response is applied. Otherwise, memory might drop a record that the tier still has; the record
+    /// would then not be found, and be removed as unknown.
     stored: Option<Arc<CacheEntry>>,
 }
 
 impl HeadExchange {
     /// Records the stored responses. Returns `None` for other methods, and for a HEAD that changes its target by content or by fields
-    /// outside the cache key: its response doesn't apply to stored responses.
+    /// outside the cache key, because its response doesn't apply to the stored responses.
     pub(crate) fn begin(plan: &Plan) -> Option<Self> {
         let request = &plan.request;
         let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
@@ -82,7 +82,7 @@ impl HeadExchange {
             }
             entry.changed_to(cache.budget(), variants)
         });
-        // An earlier read of the tier may have failed, and the tier may still have the responses to update.
+        // An earlier read of the tier may have failed, so the tier may still have responses to update.
         if !is_known {
             cache.remove_unknown(&self.key);
         }
@@ -121,7 +121,7 @@ impl Update<'_> {
         });
     }
 
-    /// Returns all variants under the key, updated; `None` if nothing changes.
+    /// Returns all variants under the key after the update, or `None` if none changes.
     fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
         let request = self.of_get.request.sent().to_lines();
         let selecting = self.of_get.rule().selecting(&request);
@@ -155,7 +155,8 @@ impl Update<'_> {
         };
         match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
             HeadUpdate::Keep => Changed::No,
-            // Stale, it might still be used under `stale-while-revalidate`, or in place of an error.
+            // The response is removed: if it were only stale, it could still be used under `stale-while-revalidate`, or in place of an
+            // error.
             HeadUpdate::Invalidate if is_gone(self.response.status) => Changed::Gone,
             HeadUpdate::Invalidate => Changed::To(Arc::new(head.expired(now()))),
             HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
@@ -164,7 +165,7 @@ impl Update<'_> {
     }
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
-        // A response to HEAD without validators isn't conclusive: an invalidated response stays invalidated until a GET is answered.
+        // A response to HEAD without validators proves too little, so an invalidated response stays invalidated until the next GET.
         let maker = self.of_get.head_maker(stored.checked.stamp());
         let freshened = maker.freshen(stored, &self.of_get.arrived(self.response, self.times));
         if let (Some(usage), Some(before)) = (freshened.head.usage(), stored.usage()) {
@@ -185,8 +186,8 @@ enum Changed {
     Gone,
 }
 
-/// A POST in flight to the origin whose response may be stored. It is listed under the key of the GET from the start: if another
-/// request invalidates the key meanwhile, the response predates that invalidation and isn't stored.
+/// A POST in flight to the origin whose response may be stored. The POST is listed under the key of the GET from the start. If another
+/// request invalidates the key in the meantime, the response is older than the invalidation, and isn't stored.
 pub(crate) struct PostStore {
     pub(crate) waiter: Waiter,
     leader: LeaderGuard,
@@ -194,7 +195,7 @@ pub(crate) struct PostStore {
 }
 
 impl PostStore {
-    /// Lists the POST. Returns `None` if its response can't be stored.
+    /// Lists the POST. Returns `None` if the response to the POST can't be stored.
     pub(crate) fn begin(plan: &Plan) -> Option<Self> {
         let rule = plan.rule();
         let request = plan.request();
@@ -225,7 +226,7 @@ impl PostStore {
             && job.storable(&facts, response, times).is_ok()
     }
 
-    /// Stores the response; the client of the POST reads it from the fill. Must be called after the invalidations of the POST itself,
+    /// Stores the response; the client of the POST reads it from the fill. Call this after the invalidations of the POST itself,
     /// because the response is newer. Other invalidations since the POST was sent still apply to the forward.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;

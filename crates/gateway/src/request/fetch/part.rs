@@ -36,7 +36,7 @@ struct Part<'a> {
     response: &'a OriginResponse,
     times: ExchangeTimes,
     range: ContentRange,
-    /// Stored response that it belongs to.
+    /// Stored response to which the part belongs.
     base: Option<&'a Hit>,
 }
 
@@ -45,8 +45,8 @@ struct Part<'a> {
 pub(crate) enum Brought {
     /// A part, as requested.
     Part,
-    /// The beginning of a whole response that was cut short. If missing bytes were requested, such a response means that the stored
-    /// response is outdated.
+    /// The beginning of a whole response that was cut short. If only missing bytes were requested, a whole response means that the
+    /// stored response is outdated.
     Beginning,
 }
 
@@ -77,7 +77,7 @@ impl Job {
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
                 match self.publication(&leader).part_filling(&part) {
                     Ok(filling) => self.fill(response, filling, leader).await,
-                    // The no-store of this request doesn't apply to the stored part, which stays unchanged.
+                    // The `no-store` of this request doesn't apply to the stored part, which stays unchanged.
                     Err(Detail::Store(reason)) if reason.is_of_request() => {
                         self.keep_private(response, reason.into(), leader);
                     }
@@ -90,7 +90,7 @@ impl Job {
         }
     }
 
-    /// Returns whether a stored response counts as never stored.
+    /// Returns whether a purge or invalidation has removed a stored response.
     fn is_removed(&self, stored: &Hit) -> bool {
         self.is_taken_away() || self.cache().is_removed(&self.fetch.key, &stored.head)
     }
@@ -113,7 +113,7 @@ impl Job {
         let part = Part { response: &response, times, range, base: stored.as_ref() };
         match self.publication(&leader).part_filling(&part) {
             Ok(filling) => self.fill(response, filling, leader).await,
-            // Smaller parts of the response can be stored: the key must not be marked as uncacheable.
+            // Smaller parts of the response can be stored, so the key must not be marked as uncacheable.
             Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, leader),
             Err(reason) => self.refuse(reason, response, times, leader),
         }
@@ -183,7 +183,7 @@ impl Job {
 }
 
 impl Publication<'_> {
-    /// Prepares head and fill of a part. The head is stored like that of a 200: only the body shows that it is a part.
+    /// Prepares head and fill of a part. The head is stored like the head of a 200. Only the body shows that the response is a part.
     fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
         let (job, response, times) = (self.job, part.response, part.times);
         let rules = &job.rule().caching;
@@ -233,7 +233,7 @@ impl Publication<'_> {
 
     fn part_fill(&self, part: &Part<'_>) -> Arc<Fill> {
         let limits = self.job.limits();
-        // A stored response from another instance keeps that instance's segment size.
+        // If the stored response is from another instance, it keeps the segment size of that instance.
         let grid = part.base.and_then(|base| base.body.segmented()).map(|body| body.segment_bytes);
         let segment_bytes = grid.unwrap_or(limits.segment_bytes);
         let first_segment_bytes = first_piece_bytes(part.range.range.first, segment_bytes);
@@ -242,11 +242,11 @@ impl Publication<'_> {
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), Arc::clone(&self.in_flight.waiters))
     }
 
-    /// Updates the head of a stored response after a new part has arrived, like after a 304.
+    /// Updates the head of a stored response with the fields of a new part, as after a 304.
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
-        // A reply that has begun continues to its end; the part isn't stored ([`InFlight::is_invalidated`]).
+        // A reply that has begun continues to its end, but the part isn't stored ([`InFlight::is_invalidated`]).
         if !self.job.is_for_begun_reply() && self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
@@ -274,7 +274,7 @@ impl Publication<'_> {
             let seen = cache.look_up(&self.job.fetch.key);
             let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
-            // The segments are stored before the record changes: the update itself must not store any segments.
+            // The segments are stored before the record changes, because the update itself must not store segments.
             let body = match self.body_to_extend(stored, head, (part, brought))? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
@@ -307,8 +307,8 @@ impl Publication<'_> {
         if bytes == part.range.len_bytes() { Ok(segments) } else { Err(NotTaken) }
     }
 
-    /// Returns the body that a part is added to: the stored body of the same representation, or an empty one. Fails if another response
-    /// was stored in its place after the request was sent.
+    /// Returns the body to which a part is added: the stored body of the same representation, or an empty one. Fails if a different
+    /// response has been stored since the request was sent.
     //= RFC 9111 section 3.4: the same strong validator
     fn body_to_extend(
         &self,
@@ -322,10 +322,10 @@ impl Publication<'_> {
         };
         let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
-            // The response to complete was removed, perhaps by a purge: its fields must not reappear.
+            // The response to complete has been removed, perhaps by a purge, so its fields must not be stored again.
             return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
         };
-        // A response stored since then has its own fields, which older ones must not replace.
+        // A response that was stored in the meantime has newer fields, which older ones must not replace.
         let is_another = |hole: &MissingRange| {
             let bodies = hole.segmented().zip(stored.body.segmented());
             !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
@@ -361,7 +361,7 @@ impl Publication<'_> {
         is_unchanged.then_some(applied)
     }
 
-    /// Removes the stored response that turned out to differ from that of the origin.
+    /// Removes a stored response that differs from the origin's current one.
     pub(crate) fn discard(&self, discarded: &Hit) {
         let Some(body) = discarded.body.segmented() else { return };
         self.keep_only(|variant| {

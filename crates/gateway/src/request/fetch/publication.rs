@@ -25,7 +25,7 @@ use crate::events::{self, Event};
 use crate::request::fetch::fetch_spec::FetchScope;
 use crate::request::fetch::job::Job;
 
-/// Permission to change the record under one key, for one forward.
+/// Permission of one forward to change the record under one key.
 pub(crate) struct Publication<'a> {
     pub(crate) job: &'a Job,
     pub(crate) in_flight: &'a InFlight,
@@ -36,7 +36,7 @@ pub(crate) struct Publication<'a> {
 pub(crate) enum Replaced<'a> {
     /// Stored response of the same variant.
     Variant,
-    /// Stored response of the same variant, and the response updated by a 304, if this request selects it.
+    /// Stored response of the same variant, and the response that a 304 has updated, if this request selects it.
     Former(&'a Hit),
     /// Stored response of the same variant, and all responses that could have answered this request.
     Selected,
@@ -66,8 +66,8 @@ impl Publication<'_> {
         Ok(Filling { head, status, fill, refused, unshared, part: None })
     }
 
-    /// Stores a complete response as the newest variant. Removes all responses that could have answered this request before: the origin
-    /// has just sent a newer one.
+    /// Stores a complete response as the newest variant. Removes all older responses that could have answered this request, because the
+    /// origin has just sent a newer one.
     pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
         let body = match body {
             CompleteBody::Inline(data) => StoredBody::Inline(data),
@@ -85,7 +85,7 @@ impl Publication<'_> {
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            // Checked again under the lock of the key: a purged response must not reappear.
+            // The job is checked again under the lock of the key, so that a purged response isn't stored again.
             if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
                 return Change::Keep;
             }
@@ -105,13 +105,13 @@ impl Publication<'_> {
         }
     }
 
-    /// Returns whether a response that may be newer occupies the place of this one and has a different representation.
+    /// Returns whether `rival`, which may be newer, would be replaced by this response and has a different representation.
     fn rivals(&self, rival: &Arc<StoredHead>, head: &Arc<StoredHead>, replaced: Replaced<'_>) -> bool {
         self.is_replaced(rival, head, replaced) && !rival.is_same_representation(head)
     }
 
-    /// Resolves the order of two responses by the origin's clock. If their dates don't decide it, neither counts as newer, and the next
-    /// request is forwarded.
+    /// Resolves the order of two responses by the origin's clock. If their dates don't show the order, neither counts as newer, and the
+    /// next request is forwarded.
     //= RFC 9111 section 4: the most recent of several
     fn contested(
         &self,
@@ -124,7 +124,7 @@ impl Publication<'_> {
         self.expire(entry, |variant| self.is_replaced(&variant.head, head, replaced))
     }
 
-    /// Makes the variants of an entry stale for which `is_meant` returns `true`.
+    /// Makes those variants of an entry stale for which `is_meant` returns true.
     fn expire(&self, entry: &CacheEntry, is_meant: impl Fn(&StoredResponse) -> bool) -> Change<CacheEntry> {
         let now = now();
         let stale = |variant: &StoredResponse| match is_meant(variant) {
@@ -140,7 +140,8 @@ impl Publication<'_> {
         let selecting = self.job.rule().selecting(&request);
         let is_in_place = match replaced {
             Replaced::Variant => false,
-            // A response stored for another request stays for the requests that select it, and now answers this request, too.
+            // A response that was stored for another request is kept for the requests that select it, even though it now answers this
+            // request, too.
             Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
             Replaced::Selected => other.is_selected_by(selecting) || other.is_covered_by(head, selecting),
         };
@@ -163,7 +164,7 @@ impl Publication<'_> {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let variants = std::iter::once(response).chain(others).collect();
-        // The note about other requests stays.
+        // A note that doesn't apply to this request is kept.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
         CacheEntry::new(self.job.cache().budget(), variants, note).ok()
@@ -192,7 +193,7 @@ impl Publication<'_> {
         Owner::of(self.job.client())
     }
 
-    /// Returns the variants that stay with a new one; `None` if the new one has no room.
+    /// Returns the variants to keep next to a new one; `None` if there is no room for the new one.
     fn beside(
         &self,
         new: &Arc<StoredHead>,
@@ -220,7 +221,8 @@ impl Publication<'_> {
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let decide = |current: Option<&Arc<CacheEntry>>| {
-            // Checked under the lock of the key: a purge that invalidates this fetch afterwards removes the response stored now.
+            // The fetch is checked under the lock of the key. A purge that invalidates this fetch later removes the response that is
+            // stored now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
             }
@@ -233,10 +235,10 @@ impl Publication<'_> {
         }
     }
 
-    /// Freshens the stored responses that a 304 identifies, and returns the first one for the request that caused the validation. The
-    /// first may be one that this request hadn't selected: the 304 shows that it answers this request, too. Others change only if they
-    /// could have answered the request. Returns `None` if the update made the head of the first too large: it is removed, and only a
-    /// full response can answer the request.
+    /// Freshens the stored responses that a 304 identifies, and returns the first one for the request that caused the validation. This
+    /// request may not have selected the first response, but the 304 shows that it answers the request, too. The other responses are
+    /// updated only if they could have answered the request. Returns `None` if the update made the head of the first response too large:
+    /// the response is removed, and only a full response can answer the request.
     //= RFC 9111 section 4.3.4: responses that could have been chosen
     pub(crate) fn freshen_all<'a>(
         &self,
@@ -246,7 +248,7 @@ impl Publication<'_> {
     ) -> Option<(Hit, Result<(), Detail>)> {
         let first = identified.next()?;
         let request = self.job.request.sent().to_lines();
-        // The first is freshened last, so that it is the most recent.
+        // The first response is freshened last, so that it becomes the most recent.
         let selecting = self.job.rule().selecting(&request);
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
             let _ = self.freshen(other, response, times);
@@ -255,10 +257,10 @@ impl Publication<'_> {
         Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
-    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this request only,
-    /// and is removed. If the request forbids storing, the response answers this request only, and the stored one stays unchanged
-    /// ([`cache::head_maker::HeadMaker::freshen`]). Also returns the reason if it isn't stored. Returns `None` if the stored response
-    /// is gone, or its head has become too large.
+    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response only answers this request, and
+    /// the stored one is removed. If the request forbids storing, the response only answers this request, and the stored one stays
+    /// unchanged ([`cache::head_maker::HeadMaker::freshen`]). If the response isn't stored, also returns the reason. Returns `None` if
+    /// the stored response has been removed, or its head has become too large.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
@@ -267,7 +269,7 @@ impl Publication<'_> {
         times: ExchangeTimes,
     ) -> Option<(Option<Hit>, Result<(), Detail>)> {
         let cache = self.job.cache();
-        // Purged during the validation: the 304 refers to a response that is gone.
+        // The response was purged during the validation, so the 304 refers to a removed response.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
             return None;
         }
@@ -279,7 +281,7 @@ impl Publication<'_> {
                 let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
                 return Some((stored.ok(), storing));
             }
-            // The no-store of this request doesn't apply to the stored response, which stays unchanged.
+            // The `no-store` of this request doesn't apply to the stored response, which stays unchanged.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
@@ -292,8 +294,9 @@ impl Publication<'_> {
         Some((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
-    /// Removes the stored responses that this request selects, except those with the same status: the resource is gone. Stale, they might
-    /// still be used under `stale-while-revalidate`, or in place of an error. Returns whether there were any.
+    /// Removes the stored responses that this request selects, except those with the same status, because the resource no longer exists.
+    /// Making the responses stale isn't enough, because stale responses can be used under `stale-while-revalidate`, or in place of an
+    /// error. Returns whether any response was removed.
     fn remove_selected(&self, gone: http::StatusCode) -> bool {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
@@ -339,7 +342,7 @@ fn mark_uncacheable(job: &Job, note: Uncacheable, now: Timestamp, is_outdated: i
     let cache = job.cache();
     cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
-        // Checked under the lock of the key: a later purge removes the note stored now.
+        // The condition is checked under the lock of the key. A later purge removes the note that is stored now.
         let is_known =
             |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
         if is_outdated() || known.is_some_and(is_known) {
@@ -361,15 +364,16 @@ impl Job {
     ) {
         let has_removed = self.tells_all_of_absence(reason, &response, times)
             && self.publication(&leader).remove_selected(response.status);
-        // Requests to a failing origin must stay collapsed, and so must those for a page that has just gone: many clients may want it.
+        // Requests to a failing origin must stay collapsed. The same is true for a page that was just removed, because many clients may
+        // request it.
         if !response.status.is_server_error() && !has_removed {
             self.remember_refusal(reason, times.response, None, || leader.in_flight.is_invalidated());
         }
         self.keep_private(response, reason, leader);
     }
 
-    /// Returns whether the resource is gone for all clients, not only for this user or this request. An update by HEAD uses the same
-    /// criteria.
+    /// Returns whether the resource no longer exists for any client, not only for this user or this request. An update by HEAD has the
+    /// same criteria.
     fn tells_all_of_absence(&self, reason: Detail, response: &OriginResponse, times: ExchangeTimes) -> bool {
         let is_of_request = matches!(reason, Detail::Store(reason) if reason.is_of_request());
         if !is_gone(response.status) || is_of_request || self.request.has_unkeyed_overrides() {
@@ -381,8 +385,8 @@ impl Job {
         sharing::may_inform(&self.facts, &facts, rules)
     }
 
-    /// Stores a note under the key that responses for it aren't stored, if the reason also applies to later responses and isn't noted
-    /// already.
+    /// Stores a note under the key that responses for it aren't stored, if the reason also applies to later responses and there is no
+    /// such note yet.
     pub(crate) fn remember_refusal(
         &self,
         reason: Detail,
@@ -411,7 +415,7 @@ impl Job {
         let storable = may_store(&self.facts, facts, rules, times.response)?;
         let path_and_query = &self.request.path_and_query;
         file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
-        // The response depends on the range of one request, which isn't part of the key.
+        // The response depends on the requested range, which isn't part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
             && matches!(self.fetch.scope, FetchScope::Range(_))
         {
@@ -461,7 +465,7 @@ pub(crate) fn is_gone(status: http::StatusCode) -> bool {
     matches!(status, http::StatusCode::NOT_FOUND | http::StatusCode::GONE)
 }
 
-/// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.
+/// Returns whether the next response for the key will probably not be stored either, for requests in the scope of the reason.
 fn is_lasting(reason: Detail) -> bool {
     match reason {
         Detail::Store(reason) => matches!(

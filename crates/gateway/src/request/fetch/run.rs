@@ -1,4 +1,5 @@
-//! Requests a storable response from the origin, notifies all waiters, and moves the body into its fill and from there into the store.
+//! Requests a response from the origin that may be stored, notifies all waiters, and moves the body into its fill, and from there into
+//! the store.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub(super) enum Validation {
 }
 
 impl Job {
-    /// Runs until the end of the body; `probe` is the permission of the circuit breaker, if it has already been granted.
+    /// Runs until the end of the body. `probe` is the permit of the circuit breaker, if the job already has one.
     pub(crate) async fn run(self, probe: Option<Probe>, leader: LeaderGuard) {
         if self.lacks_what_it_completes() {
             return leader.land(Answer::Discarded);
@@ -60,7 +61,7 @@ impl Job {
         probe: Option<Probe>,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
-        // Fetching the rest of a response that a client is already receiving isn't a miss.
+        // Fetching missing bytes of a stored response doesn't count as a miss.
         if !self.is_for_hole() {
             self.spend()?;
         }
@@ -75,7 +76,8 @@ impl Job {
             }
         }
         self.fetch.scope.write_fields(&self.request, &mut fields);
-        // Early hints have no directive that opens them to all clients, which a response to `Authorization` would need under any rules.
+        // Early hints have no directive that permits sharing. If the request has credentials, they would need one to be sent to other
+        // clients.
         if self.facts.has_credentials {
             leader.in_flight.make_personal();
         }
@@ -134,7 +136,7 @@ impl Job {
     }
 
     fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Judgement {
-        // Only a 304 is judged by its fields.
+        // Only the decision about a 304 depends on its fields.
         let is_304 = response.status == http::StatusCode::NOT_MODIFIED;
         let lines = if is_304 { response.fields.to_lines() } else { Vec::new() };
         let status = response.status.as_u16();
@@ -150,7 +152,7 @@ impl Job {
     }
 
     /// Returns the freshened response for the request that caused the validation, and the reason if it isn't stored; `None` if only a
-    /// full response can answer the request. A response purged during the validation is gone, regardless of the origin's answer.
+    /// full response can answer the request. A response that was purged during the validation isn't used, whatever the origin answers.
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
     fn freshen(
         &self,
@@ -168,8 +170,8 @@ impl Job {
         Some((hit, storing))
     }
 
-    /// Sends the request again without validators after a 304 that doesn't match the stored response, or whose stored response is gone
-    /// or has a head that is now too large.
+    /// Sends the request again without validators after a 304 that doesn't match the stored response, or whose stored response has
+    /// been removed or now has a head that is too large.
     async fn ask_again(&self, leader: LeaderGuard) {
         let says = "the origin's 304 can't be applied: request repeated without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
@@ -205,7 +207,7 @@ impl Job {
         }
     }
 
-    /// Returns the part in a 206; `None` for a 206 that wasn't requested, whose part is unknown.
+    /// Returns the part in a 206; `None` if the request had no range, because the part is then unknown.
     //= RFC 9111 section 3.3: a 206 as an incomplete 200
     fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
         let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
@@ -245,7 +247,7 @@ impl Job {
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
         if filling.storing().is_err() {
-            // No response will be written: requests on other instances must not wait for its end.
+            // The response isn't stored, so requests on other instances must not wait for its end.
             self.free_lease();
         }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
@@ -272,7 +274,7 @@ impl Job {
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {
-                        // The beginning must not be stored either.
+                        // The beginning of this body must not be stored either.
                         is_judged = true;
                     }
                     break Err(error.reason());
@@ -284,7 +286,7 @@ impl Job {
             self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
         }
         match end {
-            // A part whose length differs from the announced one may contain wrong bytes.
+            // If the length of a part differs from the announced one, it may contain wrong bytes.
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
                 if !is_judged {
@@ -302,7 +304,8 @@ impl Job {
     }
 
     /// Passes a piece to the readers. If the body is no longer kept, waiters are notified immediately. Memory is freed only after the
-    /// readers have caught up: until then, they hold the most memory, and would lose their bytes.
+    /// readers have caught up. Until then, the bytes that they still need take the most memory, and freeing memory would discard those
+    /// bytes.
     async fn pass(
         &self,
         (body, filling): (&OriginBody, &Filling),
@@ -340,7 +343,7 @@ impl Job {
         }
         let Some(body) = filling.fill.body() else { return };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
-            // A reloaded configuration may decide differently which clients may receive it.
+            // A reloaded configuration may have different rules about the clients that may receive the response.
             self.not_stored(Reason::Outdated.into());
             return;
         }
@@ -353,8 +356,8 @@ impl Job {
         let refused = if is_overtaken { Reason::Outdated } else { Reason::StoreFull };
         match stored {
             Ok(()) => {
-                // Must happen before readers receive the end: the next request then starts its own validation and doesn't join a
-                // finished fetch.
+                // The fetch is hidden before readers receive the end, so that the next request starts its own validation instead of
+                // joining a finished fetch.
                 leader.hide();
                 if filling.part.is_some() {
                     self.worker.recorder.part_stored();
@@ -370,7 +373,7 @@ impl Job {
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
-        // Waiters that haven't received any bytes are notified of the failure before they see the end of the fill.
+        // Waiters that have received no bytes must learn of the failure before the fill ends.
         leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
         fill.abort(None);
         let says = format!("the body was cut short ({reason}): not stored as complete");
@@ -380,7 +383,7 @@ impl Job {
     }
 }
 
-/// Returns the reason why a body without readers isn't fetched to its end. If there was no room for it, the result is the reason why it
+/// Returns the reason why a body without readers isn't fetched to its end. If there is no room for the body, this is the reason why it
 /// isn't stored.
 fn abandoned(fill: &Fill) -> &'static str {
     match fill.why_not_stored() {

@@ -14,17 +14,17 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 
 impl RequestContext<'_> {
-    /// Admits a request to a site with limits before the look-up, and returns the rate limit fields for its response.
+    /// Admits a request to a site with limits, before the look-up. Returns the rate limit fields for the response.
     ///
     /// # Errors
-    /// The refusal, if the request is denied or too frequent.
+    /// Returns the refusal, if a rule denies the request or the client exceeds its rate limit.
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
         self.admit_by_rule()?;
         self.admit(CountedRequests::All)
     }
 
     /// # Errors
-    /// The refusal, if a rule denies the path in one of its possible interpretations.
+    /// Returns the refusal, if a rule denies the path in one of its possible interpretations.
     fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
         let denying = self.site.limiting_rules(self.matched).find(|rule| rule.protection.is_denied);
         let Some(rule) = denying else { return Ok(()) };
@@ -38,20 +38,21 @@ impl RequestContext<'_> {
         Err(self.refused(&Problem::new(403, "rule-denied", "a rule of this site refuses the request")))
     }
 
-    /// Admits a request that no stored response answers to the origin.
+    /// Permits forwarding a request that no stored response answers.
     ///
     /// # Errors
-    /// The refusal, if requests are too frequent.
+    /// Returns the refusal, if the client exceeds its rate limit.
     pub(crate) fn admit_forward(&self, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
         let more = self.admit(CountedRequests::Forwarded)?;
         more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
         Ok(())
     }
 
-    /// Counts the request under the limits that count such requests, and returns the rate limit fields for its response.
+    /// Counts the request for the limits that apply to it, and returns the rate limit fields for the response.
     ///
     /// # Errors
-    /// The refusal, if the request exceeds a limit. The request still counts under the limits checked before.
+    /// Returns the refusal, if the request exceeds a limit. The request still counts for the limits that were checked
+    /// before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
         if !self.site.limiters(self.matched).any(|(_, limiter)| limiter.limit.count == counted) {
@@ -79,7 +80,7 @@ impl RequestContext<'_> {
     /// Checks the declared length of the content, before any of it is read.
     ///
     /// # Errors
-    /// The refusal, if it exceeds the limit of the rule or the global limit.
+    /// Returns the refusal, if the length exceeds the limit of the rule or the global limit.
     pub(crate) fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
         let of_rule = self.site.request_body_bytes_max(self.matched);
         let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
@@ -107,7 +108,8 @@ impl RequestContext<'_> {
         reply
     }
 
-    /// Counts for the rule with the limit: if a path has several interpretations, the request may belong to another rule.
+    /// Counts the verdict for the rule that has the limit. If a path has several interpretations, the request itself may
+    /// belong to a different rule.
     fn count_limited(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",

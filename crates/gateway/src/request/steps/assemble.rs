@@ -1,7 +1,7 @@
 //! Replies with a stored response if memory lacks some of its bytes, but the tier behind memory may have them.
 //!
-//! If the origin could supply bytes that the tier turns out to lack, the reply begins with the first bytes, and loading continues.
-//! Otherwise, all bytes are loaded first, because a reply that has begun must be completed.
+//! If the origin can supply bytes that the tier lacks, the reply begins with the first bytes, and the others are loaded
+//! later. Otherwise, all bytes are loaded first, because a reply that has begun must be completed.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::request::serve::Extent;
 
-/// A request that is answered with such a response.
+/// A request that is answered with a stored response of this kind.
 struct Assembling<'a> {
     plan: &'a Plan,
     asked: &'a Assemble,
@@ -32,12 +32,12 @@ pub(crate) async fn run(plan: &Plan, asked: &Assemble) -> Next {
         true => assembling.begin(extent).await,
         false => assembling.load_all().await,
     };
-    // A purge may have taken effect while the bytes were loaded.
+    // The response may have been purged while its bytes were loaded.
     if assembling.is_taken_away() { assembling.without() } else { next }
 }
 
 impl Assembling<'_> {
-    /// Returns whether the origin could supply bytes missing from the tier while the reply is being sent.
+    /// Returns whether the origin can supply bytes that the tier lacks while the reply is being sent.
     fn may_ask_for_rest(&self, extent: Extent) -> bool {
         let (facts, rules) = (&self.plan.facts, &self.plan.rule().caching);
         extent.bytes().is_some()
@@ -93,7 +93,7 @@ impl Assembling<'_> {
         Next::Reply(reply)
     }
 
-    /// Continues without the tier.
+    /// Returns the step that answers the request without the tier.
     fn without(&self) -> Next {
         if !self.is_forwarding_allowed() {
             return Next::Reply(self.plan.at().reply(&Problem::only_if_cached()));
@@ -118,7 +118,7 @@ impl Assembling<'_> {
     }
 
     fn ask(&self, scope: FetchScope) -> Next {
-        // The origin has just failed, and this response was to replace the failure.
+        // The origin has just failed, and the stored response should have replaced the failure.
         if self.asked.cause.is_some() {
             return self.forward(Reason::SegmentEvicted.into());
         }

@@ -1,4 +1,5 @@
-//! One of several requests for the same response: it leads a forward, or waits for other forwards until it is its turn.
+//! Several requests for the same response: each leads a forward, or waits for the forwards of others until it may lead
+//! one.
 
 mod next_move;
 mod participant;
@@ -29,7 +30,7 @@ use crate::request::respond::Problem;
 use crate::request::serve::Use;
 use crate::request::{findings, private};
 
-/// Reason why an attempt produced no reply, and the target of the next one.
+/// Reason why an attempt had no reply as its result, and the target of the next attempt.
 type Retry = (Again, WantedAnswer);
 
 /// Fetches a response for `plan` that may be shared with others.
@@ -58,11 +59,11 @@ pub(crate) async fn run(plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) ->
     Next::Forward { body: fetch.body(), reason }
 }
 
-/// Replies to a request whose own forward already has a response, and must not be repeated.
+/// Replies to a request whose own forward already has a response. The forward must not be repeated.
 pub(crate) async fn follow(plan: &Plan, fetch: &Arc<Fetch>, mut waiter: Waiter, interims: &Interims) -> Next {
     let seeking = Participant::new(plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
-    // The waiter keeps its place until its reader exists, so that no bytes are released before.
+    // The waiter stays registered until its reader exists, so that no bytes are released before then.
     seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
 }
 
@@ -81,7 +82,7 @@ impl Participant<'_> {
     async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Retry> {
         let job = self.begin(leader, sharing);
         let answer = self.answer(&mut waiter, job).await;
-        // The waiter keeps its place until its reader exists, so that no bytes are released before.
+        // The waiter stays registered until its reader exists, so that no bytes are released before then.
         self.reply(&answer)
     }
 
@@ -95,7 +96,7 @@ impl Participant<'_> {
         }
     }
 
-    /// Waits for the forward of another request, and for later ones if that fails or takes too long.
+    /// Waits for the forward of another request. If the forward fails or takes too long, waits for later forwards.
     async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
         self.tell("waiting for the forward of another request");
         let gauge = self.plan.worker.recorder.collapsed();
@@ -109,7 +110,7 @@ impl Participant<'_> {
                         if waiting.is_kept(&answer).await {
                             return Ok(next);
                         }
-                        self.tell("its body doesn't arrive: waiting requests are forwarded in turn");
+                        self.tell("the body doesn't arrive: waiting requests are forwarded one by one");
                     }
                     WaiterAction::Failed(failed) => break failed,
                     WaiterAction::GivenUp => return Ok(Next::Reply(self.given_up())),
@@ -120,14 +121,14 @@ impl Participant<'_> {
                         return Err((again, wanted));
                     }
                 },
-                // A request with a usable stale response gives up its turn.
+                // If the request may use a stale response, it doesn't wait for a forward of its own.
                 Learned::Failure(failed) => {
                     if let Some(next) = self.stale_instead(&failed) {
                         return Ok(next);
                     }
                 }
                 Learned::Turn(leader) => {
-                    self.tell("that forward failed or takes too long: this one is forwarded for all waiters");
+                    self.tell("the forward failed or is slow: this request is forwarded for all waiters");
                     drop((gauge, measuring, waiting));
                     return self.take_turn(leader).await;
                 }
@@ -141,13 +142,14 @@ impl Participant<'_> {
         Ok(stale.unwrap_or_else(|| Next::Reply(self.failure(&failed, Role::Waiter))))
     }
 
-    /// Leads a forward in its turn, after another one failed or took too long. It doesn't wait for other instances.
+    /// Leads a forward after another one has failed or taken too long. The forward doesn't wait for other instances.
     async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Retry> {
         leader.begins_now();
         self.lead(leader.waiter(), leader, Sharing::Alone).await
     }
 
-    /// Returns a stale response in place of a failure, if this request permits it. Permission by another request doesn't count.
+    /// Returns a stale response in place of a failure, if this request permits it. A directive of another request
+    /// doesn't permit it.
     //= RFC 5861 section 4: of a request or of a response
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
@@ -177,7 +179,7 @@ impl Participant<'_> {
                 self.tell("the response to the other request can't answer this one: forwarded alone");
             }
             Again::Ask(_) => {
-                self.tell("that response answers at most a part: the missing bytes are requested");
+                self.tell("the other response answers at most a part: the missing bytes are requested");
             }
             Again::Anew(_) => self
                 .tell("the response is for the other request alone, but a later one may be shared: retrying"),
@@ -199,7 +201,8 @@ impl Participant<'_> {
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
     }
 
-    /// Returns the job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
+    /// Returns the job of a forward that this request leads; `None` if a usable response has been stored in the
+    /// meantime.
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<LeaderTask> {
         let timeline = self.plan.request.timeline.as_ref();
         if let Some(trace) = timeline.and_then(|timeline| timeline.recorded_context()) {
@@ -245,7 +248,7 @@ impl Participant<'_> {
         }
     }
 
-    /// Returns the scope to fetch if the stored response turned out to be unusable.
+    /// Returns the scope to fetch if the stored response can't be used.
     fn ask_anew(&self) -> FetchScope {
         let range_miss = self.plan.rule().range_miss;
         FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
@@ -257,7 +260,7 @@ impl Participant<'_> {
             Failed::Error(error) => {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
-            // The response itself is for the leader.
+            // The response is only for the leader; the other requests get its status.
             Failed::Status(status) => {
                 let text = format!("the origin answered {status} to the request that this one waited for");
                 let problem = Problem::new(*status, Reason::CollapseFailed.as_str(), text);
@@ -267,7 +270,7 @@ impl Participant<'_> {
         self.failed(&problem, detail, role)
     }
 
-    /// Returns the reply to a request that waited too long without a turn.
+    /// Returns the reply to a request that waited for too long and was not forwarded.
     fn no_turn(&self) -> Reply {
         let text = "the origin failed for other requests, and this request had no turn to be forwarded";
         let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);

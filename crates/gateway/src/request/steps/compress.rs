@@ -1,4 +1,4 @@
-//! Compresses replies: chooses the coding, and replaces head and body of the reply by those of the form.
+//! Compresses replies: chooses the coding, and replaces the head and the body of a reply by those of its encoded form.
 //!
 //! | the reply | its form |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | 304 | sent with the entity tag that the client named |
 //! | a part, and any reply to a request with `Range` | sent unencoded: bytes of different forms are never mixed |
 //!
-//! A reply that may have a form carries `Vary: Accept-Encoding`, whether it is encoded or not.
+//! A reply that may have an encoded form has `Vary: Accept-Encoding`, whether it is encoded or not.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::request::pump::Pump;
 use crate::request::reply::{Body, Length, Reply, ReplyHead};
 use crate::request::serve::is_for_one;
 
-/// A request whose rule compresses replies.
+/// A request with a rule that compresses replies.
 pub(crate) struct Compressing<'a> {
     pub(crate) context: RequestContext<'a>,
     pub(crate) compression: &'a Compression,
@@ -55,8 +55,8 @@ enum Made {
     WithoutBody,
 }
 
-/// Adds the origin's own entity tags to the tags of forms that the client names. Returns `None` if the client names no such tags, as in
-/// most requests.
+/// Adds the origin's own entity tags to the client's tags of encoded forms. Returns `None` if the client sent no such tags, as in most
+/// requests.
 pub(crate) fn with_tags_of_origin(
     request: &RequestHead<'_>,
     facts: &RequestFacts,
@@ -68,7 +68,7 @@ pub(crate) fn with_tags_of_origin(
     let tags = |name, codings: &[Coding]| {
         compression::with_tags_of_origin(fields::values(request.fields, name), codings)
     };
-    // A client's copy in one coding doesn't answer a request for which another coding is chosen.
+    // If a different coding is chosen for the request, the client can't use its copy in the old coding.
     let chosen = compression.compressible.choose(facts, request.fields).ok();
     let if_none_match = chosen.and_then(|coding| tags("if-none-match", &[coding]));
     let if_match = tags("if-match", &Coding::ALL);
@@ -84,7 +84,7 @@ pub(crate) fn with_tags_of_origin(
 impl Compressing<'_> {
     /// Converts a reply to the form for its client.
     pub(crate) fn apply(&self, reply: &mut Reply) {
-        // Generated replies are short.
+        // Generated replies are short, so they aren't compressed.
         if reply.cache_status.outcome == Outcome::Generated {
             return;
         }
@@ -109,7 +109,7 @@ impl Compressing<'_> {
             ReplyHead::NotModified(head) | ReplyHead::Range(head) | ReplyHead::Ranges(head) => {
                 may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
             }
-            // Only the tag of the response is known.
+            // For a 304, only the entity tag of the response is known.
             ReplyHead::Own(_) if reply.status == 304 => Ok(()),
             head => may_encode(reply.status, head.fields(), bytes),
         }
@@ -157,8 +157,7 @@ impl Compressing<'_> {
         Ok(Made::Encoded(coding))
     }
 
-    /// Returns whether the reply may contain secrets of its client together with content chosen by others, and so must not be
-    /// compressed.
+    /// Returns whether the reply may contain both secrets of its client and content that others choose, and so must not be compressed.
     fn is_personal(&self, head: &ReplyHead) -> bool {
         if self.compression.personal == PersonalResponses::Compressed {
             return false;
@@ -170,7 +169,7 @@ impl Compressing<'_> {
         }
     }
 
-    /// Sets the entity tag of a 304 to the tag of the form that the client named.
+    /// Sets the entity tag of a 304 to the tag of the encoded form that the client has.
     fn tell_form(&self, reply: &mut Reply) {
         let Ok(coding) = self.compression.compressible.choose(self.facts, self.request.fields) else {
             return;

@@ -1,5 +1,5 @@
-//! Hit-for-miss: forwards for a key whose responses aren't stored, according to a note under it. Each forward is for its own request
-//! alone, and isn't listed among the fetches in progress. A response that may be stored after all is processed like others.
+//! Hit-for-miss: forwards for a key that has a note that its responses aren't stored. Each forward is for a single request, and
+//! isn't listed among the fetches in progress. If a response may be stored after all, it is processed like any other.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct HitForMiss<'a> {
     plan: &'a Plan,
     job: Job,
     known: Uncacheable,
-    /// Position of the forward in the order of events, followed by the number of earlier invalidations of the key.
+    /// Position of the forward in the order of events. The next field is the number of earlier invalidations of the key.
     began: Sequence,
     invalidations: InvalidationCount,
 }
@@ -51,7 +51,7 @@ impl<'a> HitForMiss<'a> {
         match call.send(fields, job.fetch.body(), &mut interim).await {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
-                // The response doesn't fit the request.
+                // The response is a 304 or 206 that the request didn't ask for.
                 if let Some(error) = job.unasked(asked, response.status) {
                     return Next::Reply(self.failed(&error));
                 }
@@ -67,7 +67,7 @@ impl<'a> HitForMiss<'a> {
     fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Result<(), Detail> {
         let (status, lines) = (response.status.as_u16(), response.fields.to_lines());
         let rules = &self.job.rule().caching;
-        // Responses refused before are usually refused again, for the same reason.
+        // If the last response wasn't stored, this one usually isn't either, for the same reason.
         let storable = match may_store_by_directives(&self.job.facts, status, &lines, rules) {
             Err(reason) => Err(reason.into()),
             Ok(()) => {
@@ -88,7 +88,8 @@ impl<'a> HitForMiss<'a> {
         private::reply(self.plan, response, reason)
     }
 
-    /// Continues as a forward that others may follow. A response invalidated since the forward began isn't stored.
+    /// Continues as a forward that other requests may join. If the key has been invalidated since the forward began, the response
+    /// isn't stored.
     fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { job, began, invalidations, .. } = self;
         let (fetch_table, fetch) = (&job.cache().fetches, Arc::clone(&job.fetch));

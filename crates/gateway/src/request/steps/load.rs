@@ -1,4 +1,5 @@
-//! Loads a record from the tier behind memory, and repeats the look-up: an entry from the tier is used like one from memory.
+//! Loads a record from the tier behind memory, and repeats the look-up, which uses the entry like one from
+//! memory.
 
 use caching::Outcome;
 use fleet::answer::{Answer, Said};
@@ -40,7 +41,8 @@ pub(crate) async fn run(plan: &Plan, key: &[u8], content: Content) -> (Box<Plan>
     (plan, named(next, said))
 }
 
-/// Adds the source of a hit to `Cache-Status`, unless it already has a reason, which is more informative.
+/// Adds the source of a hit to `Cache-Status`, unless the outcome already has a detail, which is more
+/// informative.
 fn named(mut next: Next, said: Said) -> Next {
     if let (Next::Reply(reply), Said::Found) = (&mut next, said)
         && reply.cache_status.outcome == Outcome::Hit

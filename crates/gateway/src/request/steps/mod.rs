@@ -1,4 +1,4 @@
-//! Steps of an exchange, one file each. Each step returns the next one, and never calls it.
+//! Steps of an exchange, one in each file. Each step returns the next step, and never calls it.
 
 pub(crate) mod admit;
 pub(crate) mod assemble;

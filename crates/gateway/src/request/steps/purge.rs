@@ -1,4 +1,5 @@
-//! The method PURGE, if configured: purges the URL of the request, and is never forwarded.
+//! The method PURGE, if it is configured. PURGE purges the URL of the request, and the request is never
+//! forwarded.
 
 use std::net::IpAddr;
 
@@ -50,7 +51,7 @@ fn refused(plan: &Plan, problem: &Problem) -> Reply {
     plan.at().reply(problem)
 }
 
-/// Returns the address of the client, as reported by trusted proxies.
+/// Returns the address of the client, which trusted proxies may report.
 fn client(plan: &Plan) -> IpAddr {
     let lines = plan.asked().fields.to_lines();
     address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies)
@@ -68,7 +69,8 @@ fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Probl
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Returns the reply with the counts, named as in the admin API; in a fleet, also with whether all instances have been reached.
+/// Returns the reply, which has the counts under the same names as the admin API. If instances share a tier,
+/// it also says whether the purge has reached all of them.
 fn told(plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
     let complete =

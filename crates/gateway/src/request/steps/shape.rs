@@ -21,11 +21,11 @@ use crate::worker::Worker;
 
 /// Outcome of the rules for a request.
 pub(crate) enum Shaping {
-    /// No rule has changed it.
+    /// No rule has changed the request.
     AsSent,
     /// Replacement for the request.
     Changed(Box<Shaped>),
-    /// Reply that needs no forward.
+    /// Reply of the site itself, without a forward.
     Reply(Box<Reply>),
 }
 
@@ -52,8 +52,9 @@ pub(crate) fn run(at: &SiteContext<'_>, (request, client): (&RequestHead<'_>, Ip
     }
 }
 
-/// Returns replies by the site itself: to preflights of other web origins, and during maintenance to all clients except those known to
-/// be admitted. Preflights are handled first: if they fail, a browser shows a script no response at all.
+/// Returns the reply, if the site itself answers the request: a preflight of another web origin, or, during maintenance, any request
+/// of a client that isn't admitted. Preflights are answered first, because after a failed preflight, a browser doesn't show the
+/// maintenance response to scripts.
 fn answered(at: &SiteContext<'_>, request: &RequestHead<'_>) -> Option<Reply> {
     let SiteContext { live, site, .. } = *at;
     if let Some(cors) = &site.config.cors
@@ -106,7 +107,7 @@ pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply:
     }
 }
 
-/// Applies the rules to a reply. The reply gets its own head: the stored response stays unchanged.
+/// Applies the rules to a reply. The reply gets its own head, so that the stored response stays unchanged.
 ///
 /// # Errors
 /// If the header section becomes too large.
@@ -146,8 +147,8 @@ fn of_reply(
     Ok(matching)
 }
 
-/// Returns the request fields that the reply depends on at this site. They are added to `Vary`, so that caches between here and the
-/// client distinguish such replies.
+/// Returns the request fields on which replies of this site depend. The gateway adds these fields to `Vary`, so that caches closer
+/// to the client distinguish the replies.
 fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &SeenAnswer<'_>) -> Vec<&'a HeaderName> {
     let of_requests =
         rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);

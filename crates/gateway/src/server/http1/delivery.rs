@@ -116,7 +116,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// Sends the body. After an error, the connection must end inside it, so that the client detects an incomplete body.
+    /// Sends the body. If that fails, the connection must end before the body does, so that the client detects an incomplete body.
     async fn body(&mut self, framing: ResponseFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
@@ -210,7 +210,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
                 connection.out.clear();
                 connection.out.extend_from_slice(chunk.end);
             }
-            (None, None) => unreachable!("bytes are in place or in a file"),
+            (None, None) => unreachable!("bytes are in memory or in a file"),
         }
         self.sent_bytes += data.len() as u64;
         self.pump.iter_mut().for_each(BodyPump::waits_anew);
@@ -431,13 +431,13 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
-    /// Resolves when the client is gone before its reply, or may be. A client that closed only its sending side is assumed to wait as
-    /// long as no other request waits for its place at the origin, or for its turn to fetch the same response. The forward of an unsafe
-    /// request is kept for the same time, because its response triggers invalidations.
+    /// Resolves when the client has left before its reply, or may have left and delays others. A client that closed only its sending side
+    /// counts as connected until another request waits for its permit at the origin, or to fetch the same response. The same applies to
+    /// every client that sent an unsafe request, because the response triggers invalidations.
     async fn client_gave_up(&mut self, plan: &Plan) {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
-            // On the heap: few clients leave early, and each request would otherwise reserve room for this future.
+            // Boxed, because few clients leave early, and each request would otherwise reserve room for this future.
             Box::pin(plan.others_wait()).await;
         }
     }
@@ -454,7 +454,7 @@ impl<S: Stream> Connection<S> {
 
     /// Reads until the input ends, and returns the reason.
     async fn input_ended(&mut self) -> WireError {
-        // Beyond this limit, the rest is read when its turn comes.
+        // Input beyond this limit is read after the response.
         while self.input.filled().len() < self.codec.head_bytes_max {
             let read = poll_fn(|context| self.wire.poll_read(context, &mut self.input));
             if let Err(end) = read.await {
@@ -465,8 +465,8 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// Completes a write. If it has to wait for the client, calls `before_waiting` first, and ends the wait early if others need the memory
-/// in use.
+/// Completes a write. If the write has to wait for the client, calls `before_waiting` first, and ends the wait early if other clients need
+/// the memory in use.
 async fn unless_at_once<'a>(
     write: impl Future<Output = Result<(), WireError>>,
     before_waiting: impl FnOnce() -> Option<WaitingReader<'a>>,

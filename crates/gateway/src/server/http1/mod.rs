@@ -34,8 +34,8 @@ use crate::worker::{IdleEnd, Worker};
 const OUT_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of a body that is copied behind its head; larger ones are written from their own memory.
 const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
-/// Number of field lines with room in the first parse. A request with more is parsed again, with room for the maximum: creating that
-/// room for each request would cost as much as parsing the head.
+/// Number of field lines that the first parse has room for. A request with more lines is parsed again, with room for the maximum: creating
+/// that room for each request would cost as much as parsing the head.
 const LINES_AT_ONCE: usize = 32;
 /// Initial capacity for keys, enough for most requests: growing the buffer from zero takes as long as the look-up.
 const KEY_BYTES: usize = 128;
@@ -53,12 +53,12 @@ pub(crate) struct Connection<S> {
     client: ClientEnd,
     key: Vec<u8>,
     answered: u64,
-    /// Way to close the connection after the last request.
+    /// How to close the connection after the last request.
     farewell: Farewell,
     seat: Arc<OpenConnection>,
 }
 
-/// Facts of a request that outlive its head in the buffer.
+/// Properties of a request that are needed after its head has left the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Traits {
     framing: Framing,
@@ -125,7 +125,7 @@ impl<S: Stream> Connection<S> {
             }
             Err(error) => {
                 match error {
-                    // Only a write that waits too long ends like this: timeouts of reads are answered separately.
+                    // Only writes end with this error: read timeouts are answered separately.
                     WireError::TimedOut => self.worker.recorder.client_error("write-timeout"),
                     WireError::Dismissed => self.worker.recorder.client_error("memory-share"),
                     WireError::Closed | WireError::Io(_) => {}
@@ -191,7 +191,7 @@ impl<S: Stream> Connection<S> {
     /// Parses the next request with room for `LINES` field lines, and answers it if the response is immediately available.
     ///
     /// # Errors
-    /// The problem with the head; also if it has more than `LINES` lines.
+    /// Returns an error if the head is invalid or has more than `LINES` field lines.
     fn turn_with_room<const LINES: usize>(&mut self) -> Result<Turn, RequestError> {
         let mut lines = [http1::EMPTY_LINE; LINES];
         let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
@@ -214,7 +214,7 @@ impl<S: Stream> Connection<S> {
         let mut step = pipeline::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         otel::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
-        // Used in place: moving a reply adds to the cost of a hit.
+        // Use the reply in place, because moving it adds to the cost of a hit.
         if let Step::Reply(reply) = &step
             && traits.has_no_body()
             && reply.body.at_hand().is_some()
@@ -338,7 +338,8 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// Chooses how to close. After `close`, a client sends no more requests (RFC 9112 section 9.6), so no lingering close is needed.
+/// Chooses how to close the connection. After `close`, a client sends no more requests (RFC 9112 section 9.6), so no lingering close is
+/// needed.
 fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     match wanted {
         Persistence::Close if traits.has_no_body() => Farewell::AtOnce,
@@ -346,7 +347,7 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
-/// Gathers a response whose body is in memory; a large body is left out.
+/// Gathers the head of a response whose body is in memory, and the body unless it is large.
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &ActiveConfig) -> Turn {
     write_head(out, reply, traits, live);
     let body = match traits.wanted {
@@ -373,7 +374,8 @@ impl Traits {
     }
 
     /// Returns the traits for a reply that is sent before the content of its request, without a 100. The connection ends if the content
-    /// is long, if it exceeds the limit, or if the client expects a 100 and may or may not send the content.
+    /// exceeds the limit or is too long to be read and discarded, and also if the client expects a 100: whether it sends the content then
+    /// is unknown.
     //= RFC 9110 section 10.1.1: Expect
     fn before_content(self, body_bytes_max: u64) -> Self {
         let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);

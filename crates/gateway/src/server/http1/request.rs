@@ -10,8 +10,8 @@ use crate::request::respond::Problem;
 use crate::rewrite::reading;
 use crate::routing::Routes;
 
-/// Returns whether `Connection` names a forwarding field, a credential, or a field that a site reads. A client could use it to remove a
-/// field written by a load balancer that leaves `Connection` unchanged.
+/// Returns whether `Connection` names a forwarding field, a credential, or a field that a site reads. With such a `Connection`, a client
+/// could remove a field that a load balancer has written, if the load balancer forwards `Connection` unchanged.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 pub(super) fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
     let is_known = |name: &str| {
@@ -24,7 +24,8 @@ pub(super) fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes
         .any(|option| std::str::from_utf8(option).is_ok_and(is_such))
 }
 
-/// Returns the target in normal form if that differs. Adds a path to a target in absolute-form that has only a query.
+/// Returns the target in normal form, or `None` if it is in that form already. Adds a path to a target in absolute-form that has only a
+/// query.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
 pub(super) fn normal_target(head: &http1::Head<'_, '_>) -> Option<String> {
     if head.path_and_query.starts_with('?') {
@@ -66,9 +67,9 @@ pub(super) fn head<'a>(
     }
 }
 
-/// Returns the protocol to switch to: the first one offered that the origin may support. The upgrade to cleartext HTTP/2 is left out:
-/// it is obsolete (RFC 9113 section 3.1), a client that offers it accepts HTTP/1.1, too (RFC 9110 section 7.8), and an origin that
-/// accepted it would receive requests that bypass all checks made here.
+/// Returns the protocol to switch to: the first one offered that the origin may support. The upgrade to cleartext HTTP/2 is left out: it is
+/// obsolete (RFC 9113 section 3.1), and a client that offers it also accepts HTTP/1.1 (RFC 9110 section 7.8). An origin that accepted the
+/// upgrade would receive requests that bypass all checks made here.
 //= RFC 9110 section 7.8: Upgrade
 //= RFC 9113 section 3.1: h2c is obsolete
 fn tunnelled(offered: &[u8]) -> Option<&str> {
@@ -76,7 +77,7 @@ fn tunnelled(offered: &[u8]) -> Option<&str> {
     protocols.find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
 }
 
-/// Returns the problem of a head that can't be parsed.
+/// Converts the error of a head that can't be parsed to the problem reported to the client.
 pub(super) fn refusal(error: RequestError) -> Problem {
     Problem::new(error.status(), error.reason(), error.to_string())
 }

@@ -57,7 +57,7 @@ enum Awaited {
     NextRequest,
 }
 
-/// Length of the rest of a body.
+/// Length of the part of a body that hasn't been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Short,
@@ -65,11 +65,11 @@ pub(super) enum Rest {
     Long,
 }
 
-/// Result of a step.
+/// Result of a step of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
     More,
-    /// The body is complete, or no longer read.
+    /// The body is complete, or the rest of it won't be read.
     Done,
 }
 
@@ -130,7 +130,7 @@ impl BodyPump {
         Ok(Pumped::Done)
     }
 
-    /// Takes the bytes that have arrived, and returns the length of the rest.
+    /// Processes the bytes that have arrived, and returns the length of the unread part of the body.
     pub(super) fn rest(&mut self, input: &mut Input, worker: &Worker) -> Rest {
         if self.pending.is_none() && self.take(input, worker).is_err() {
             return Rest::Long;
@@ -141,7 +141,7 @@ impl BodyPump {
         match self.decoder.remaining() {
             Some(bytes) if bytes > DRAINED_BYTES_MAX => Rest::Long,
             Some(_) => Rest::Short,
-            // Without an origin that may need it, the rest isn't awaited.
+            // No origin needs the rest of the body, so it isn't awaited.
             None if self.sender.is_none() => Rest::Long,
             None => Rest::Unknown,
         }

@@ -19,7 +19,7 @@ pub(super) struct Http1Head<'a> {
 impl HeadSink for Http1Head<'_> {
     fn status(&mut self, status: u16, reason: Option<&[u8]>) {
         if encode::write_status_line(self.out, status, reason).is_err() {
-            // An invalid reason phrase is no reason to fail the response.
+            // If the reason phrase is invalid, the registered one replaces it.
             let _ = encode::write_status_line(self.out, status, None);
         }
     }

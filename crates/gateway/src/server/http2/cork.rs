@@ -35,7 +35,7 @@ impl Cork {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the gathering, and returns whether it was active. The next flush takes effect.
+    /// Ends the gathering, and returns whether it was active. From now on, flushes take effect.
     pub(super) fn pull(&self) -> bool {
         let was_in = self.is_in();
         self.0.store(false, Ordering::Relaxed);
@@ -190,7 +190,7 @@ mod tests {
 
     const STALL_MAX: Duration = Duration::from_secs(5);
 
-    /// Pieces, the data after them, maximum bytes per write, and the expected number of writes.
+    /// Gathered pieces, the data after them, the maximum number of bytes per write, and the expected number of writes.
     type Case<'a> = (&'a [Vec<u8>], &'a [u8], usize, usize);
 
     /// Writes the pieces while gathering, and then `last`. Returns the bytes that arrive and the number of writes.

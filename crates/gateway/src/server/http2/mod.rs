@@ -60,10 +60,10 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::worker::Worker;
 
-/// Maximum number of bytes of one request body that a client may send before the origin has read any. A slow origin makes the gateway
-/// hold this memory, so it only covers the bytes in flight on a path with 20 ms and 100 Mbit/s.
+/// Maximum number of bytes of one request body that a client may send before the origin has read any. A slow origin makes the gateway hold
+/// this memory, so it only covers the bytes in flight on a path with a round-trip time of 20 ms and a rate of 100 Mbit/s.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Bytes that HTTP/2 counts for each line in addition to its contents.
+/// Bytes that HTTP/2 counts for each field line in addition to its name and value.
 const LINE_BYTES: usize = 32;
 /// Maximum number of cookie crumbs: several times the number of cookies that browsers keep for a site.
 const CRUMBS_MAX: usize = 1024;
@@ -144,7 +144,7 @@ fn connection_window_bytes(limits: &ClientLimits) -> u32 {
 
 struct Connection<S> {
     h2: h2::server::Connection<Corked<S>, Bytes>,
-    /// On while received requests are being answered.
+    /// Gathers output while received requests are being answered.
     cork: Cork,
     worker: Arc<Worker>,
     live: Arc<ActiveConfig>,
@@ -362,7 +362,7 @@ impl Resets {
     }
 
     fn answered(&self) {
-        // Most connections have no reset to make up for.
+        // For most connections, the balance is 0.
         if self.balance.load(Ordering::Relaxed) > 0 {
             let less_one = |balance: usize| Some(balance.saturating_sub(1));
             let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);

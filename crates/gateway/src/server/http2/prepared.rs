@@ -52,7 +52,7 @@ pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> 
     })
 }
 
-/// Returns the stored head, if it makes up the complete head of the reply.
+/// Returns the stored head, if the reply adds no fields to it.
 fn kept(reply: &Reply) -> Option<&Arc<StoredHead>> {
     match &reply.head {
         ReplyHead::Whole(stored) | ReplyHead::NotModified(stored) if reply.extra.is_empty() => Some(stored),
@@ -60,7 +60,7 @@ fn kept(reply: &Reply) -> Option<&Arc<StoredHead>> {
     }
 }
 
-/// Facts that a head depends on in addition to the stored one.
+/// Values that a prepared head depends on, in addition to the stored head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Facts {
     /// Also distinguishes a 304 from the whole response.

@@ -77,7 +77,7 @@ pub(super) fn lines<'a, B>(
     Ok(lines)
 }
 
-/// Returns the size of the pseudo-fields as request line and `Host`, with the end of the head.
+/// Returns the size of the request line, the `Host` line and the end of the head in the HTTP/1.1 form of the request.
 fn start_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
@@ -90,7 +90,7 @@ fn is_whole_value(value: &[u8]) -> bool {
     is_field_value(value) && value.trim_ascii().len() == value.len()
 }
 
-/// Builds the request's head. `lines` are those of the request, and `normal` is its target in normal form if that differs.
+/// Builds the request's head. `lines` are the field lines of the request, and `normal` is its target in normal form, if that differs.
 pub(super) fn head<'a, B>(
     request: &'a Request<B>,
     (lines, normal): (&'a [FieldLine<'a>], Option<&'a str>),
@@ -128,14 +128,14 @@ fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
     if request.method().as_str().len() > http1::METHOD_BYTES_MAX {
         return Err(Problem::new(501, "method-too-long", "the method is longer than any known method"));
     }
-    // Without an authority, `http` keeps no scheme. A gateway supports only these two schemes.
+    // `http` drops the scheme of a request without an authority. A gateway supports only these two schemes.
     match request.uri().scheme_str() {
         None | Some("http" | "https") => Ok(()),
         Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
     }
 }
 
-/// Returns the target of a request in normal form, if that differs.
+/// Returns the target of a request in normal form, or `None` if it is in that form already.
 pub(super) fn normal_target<B>(request: &Request<B>) -> Option<String> {
     target::normal_form(request.uri().path_and_query()?.as_str())
 }
@@ -165,8 +165,8 @@ fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Resu
     }
 }
 
-/// Returns the authority of the target, from `:authority` or else from `Host`. If the two differ, the request is refused: another hop
-/// may have used the other one.
+/// Returns the authority of the target, from `:authority` or else from `Host`. If the two differ, the request is refused, because another
+/// hop may have used `Host`.
 //= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
 fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, Problem> {
     let invalid = || Problem::new(400, "invalid-authority", "the authority of the request is invalid");

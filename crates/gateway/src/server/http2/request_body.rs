@@ -18,7 +18,7 @@ use crate::pace::{BodyLimits, Pace};
 use crate::request::respond::Problem;
 use crate::server::{BodyProblem, REQUEST_PIECES_MAX};
 
-/// Maximum size of a piece of a request body: a frame. Further waiting data is charged to the budget.
+/// Maximum size of a piece of a request body: a frame. Data beyond one piece is charged to the budget while it waits.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// Moves a request body in its own task, so that neither side of an exchange waits for the other: an origin may answer before it has
@@ -54,8 +54,8 @@ struct Quiet {
     sent: u64,
 }
 
-/// Bytes of a body that the origin hasn't read, in one buffer, because frames may have a single byte. They are taken from `h2`, which
-/// doesn't count them, and charged to the budget; the client's window limits them.
+/// Bytes of a body that the origin hasn't read, in one buffer, because frames may have a single byte. `h2` no longer counts these bytes, so
+/// they are charged to the budget; the client's window limits them.
 struct UnsentData {
     bytes: BytesMut,
     charge: Option<Charge>,
@@ -66,7 +66,7 @@ enum TakenData {
     /// The origin's side has taken a piece of this size, in bytes.
     Taken(usize),
     Arrived(Result<Option<Bytes>, BodyProblem>),
-    /// No data arrived, which isn't the client's fault.
+    /// No data arrived in time, but the client isn't the cause.
     Waits,
     /// The rest isn't needed; the stream is reset once the response is complete.
     NotNeeded,
@@ -99,7 +99,7 @@ impl BodyPump {
         let (report, problem) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Err((problem, sender)) = reader.run(sender).await {
-                // Reported before the body is cut short, so that the cause arrives before its effect.
+                // Report the problem before the body is cut short, so that the cause arrives before its effect.
                 let _ = report.send(problem);
                 drop(sender);
             }
@@ -225,7 +225,8 @@ impl Reader {
 }
 
 impl UnsentData {
-    /// Hands data over if the channel has room and no earlier data waits; otherwise, keeps it. Returns the number of bytes handed over.
+    /// Hands data over if the channel has room and no earlier data is pending; otherwise, buffers the data. Returns the number of bytes
+    /// handed over.
     fn pass(&mut self, data: &[u8], sender: &mut RequestBodySender) -> Result<usize, OverBudget> {
         if self.bytes.is_empty()
             && let Some(room) = sender.room_at_once()

@@ -13,10 +13,10 @@ use cache::fill::INLINE_BODY_BYTES_MAX;
 use store::{Budget, Charge, Slice};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum size of a body sent without a charge. The overhead of a charge exceeds the size of such a body, and all streams of a
-/// connection together hold few of them.
+/// Maximum size of a body sent without a charge. A charge would cost more than it protects: the streams of a connection hold few such
+/// bodies at a time.
 const UNNOTED_BYTES_MAX: usize = 4 << 10;
-/// Maximum size of a piece of one stream, before others get their turn.
+/// Maximum size of a piece of one stream, after which other streams get their turn.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of a piece if the budget has no room: a frame.
 const UNCHARGED_BYTES_MAX: usize = 16 << 10;

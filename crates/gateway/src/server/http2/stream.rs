@@ -71,7 +71,7 @@ pub(super) struct Exchange {
     pub(super) is_reset: bool,
 }
 
-/// A response that is being sent. It is accounted for on drop, because the drain limit may drop it while it waits.
+/// A response that is being sent. The response is accounted for on drop, because the drain limit may drop it while it waits.
 struct Delivery<'a> {
     open: Open,
     asked: LoggedRequest<'a>,
@@ -236,7 +236,7 @@ impl Exchange {
                         break Err(BodyProblem::ClientLeft);
                     }
                 }
-                // On the heap, and only when polled: few clients leave early, and each stream would otherwise reserve room for this
+                // Boxed, and only when polled, because few clients leave early, and each stream would otherwise reserve room for this
                 // future.
                 () = async { Box::pin(plan.others_wait()).await }, if self.is_reset => break Err(BodyProblem::ClientLeft),
             }

@@ -1,4 +1,5 @@
-//! The actions and their effects on messages. The matches below are exhaustive, so each new action needs a decision in each of them.
+//! The actions and their effects on messages. The `match` expressions below are exhaustive, so the compiler requires a decision in each of
+//! them for a new action.
 
 pub mod cache_control;
 pub mod cookies;
@@ -143,14 +144,14 @@ impl Action {
         }
     }
 
-    /// Follows credentials through the action.
+    /// Updates `trail` if the action copies values from credentials, or overwrites or removes such values.
     pub(crate) fn follow<'a>(&'a self, trail: &mut Trail<'a>) {
         match self {
             Self::Copy(copy) => copy.follow(trail),
             Self::Remove(remove) => remove.follow(trail),
             Self::Set(set) => set.follow(trail),
             Self::CacheControl(_) | Self::Location(_) | Self::Cookies(_) => {}
-            // The path is part of the key. The query may leave the trail: see `Rewrite::changes_query`.
+            // The path is part of the key. For values that move to the query, see `Rewrite::changes_query`.
             Self::Rewrite(_) | Self::Redirect(_) => {}
         }
     }
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
     use crate::transform::{ChosenBy, PrefixChange, RuleTerms};
 
-    /// Stored responses of sites with such rules must stay usable after an upgrade.
+    /// The text must not change: stored responses of sites with transformation rules must stay usable after an upgrade.
     #[test]
     fn the_text_of_an_imprint_stays() {
         let check = |action: Action, expected: &str| assert_eq!(format!("{action:?}"), expected);

@@ -47,7 +47,7 @@ impl Redirect {
     /// Checks the target.
     ///
     /// # Errors
-    /// A message with the problem; also below.
+    /// A message with the problem.
     pub fn target(text: &str) -> Result<Template, String> {
         if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
             return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
@@ -59,8 +59,8 @@ impl Redirect {
         to.check_server().map(|()| to)
     }
 
-    /// Finds the expression for the captures in a target, if it has any. `expression` is that of the rule's `path`, if it has one. If
-    /// it can't be compiled, that is reported elsewhere.
+    /// Returns the expression for the captures in a target, if the target has any. `expression` compiles the expression in the rule's
+    /// `path`, if there is one; failures are reported elsewhere.
     pub fn captured<E>(
         to: &str,
         expression: impl FnOnce() -> Option<Result<Captured, E>>,

@@ -34,7 +34,7 @@ section! {
     to = Text("path, with `$1` or `${name}` for captures").absent("none"),
     /// Query parameters to remove; a trailing `*` matches all names with that prefix.
     ///
-    /// Unlike with `query_ignore` of a cache rule, they aren't sent to the origin either.
+    /// Unlike with `query_ignore` of a cache rule, the origin doesn't get these parameters either.
     query_ignore = PARAMETERS.default("[]"),
     /// Query parameters to keep; all others are removed.
     ///
@@ -72,13 +72,13 @@ impl Rewrite {
         captures::check(text, expression).map(|()| text.to_owned())
     }
 
-    /// Returns whether it changes paths, so that responses are stored under paths that differ from the requested ones.
+    /// Returns whether the rewrite changes paths, so that responses are stored under other paths than the requested ones.
     pub(crate) fn changes_path(&self) -> bool {
         let Self { strip_prefix, add_prefix, pattern, query: _ } = self;
         strip_prefix.is_some() || add_prefix.is_some() || pattern.is_some()
     }
 
-    /// Returns whether it changes the query, whose parameters may be missing from the key. The path is part of the key, so a path
+    /// Returns whether the rewrite changes the query, whose parameters may be missing from the key. The path is part of the key, so a path
     /// chosen by credentials can't reveal them to other clients.
     pub(crate) fn changes_query(&self) -> bool {
         self.query.is_some() || self.pattern.as_ref().is_some_and(|(_, text)| text.contains('?'))
@@ -127,7 +127,7 @@ fn is_below(path: &str, prefix: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Applies the pattern of a rewrite. A query in its replacement is inserted before the client's own.
+/// Applies the pattern of a rewrite. A query in the pattern's replacement is inserted before the query of the client.
 fn with_pattern(rewrite: &Rewrite, path: &str, query: Option<String>) -> (String, Option<String>) {
     let Some((pattern, text)) = &rewrite.pattern else { return (path.to_owned(), query) };
     let replaced = pattern.replace(path, text.as_str());

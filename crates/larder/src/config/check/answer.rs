@@ -84,7 +84,7 @@ pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Mainten
     let admitted = ClientRules { allowed: networks(scope, table, "clients_admitted"), denied: Vec::new() };
     let page = table.node("body_file").is_some().then(|| page(scope, table)).flatten();
     let retry_after_s = table.duration("retry_after").as_secs();
-    // A missing key is noted already.
+    // A missing key has already been reported.
     let is_enabled = table.get::<Option<bool>>("enabled") == Some(true);
     is_enabled.then_some(Maintenance { admitted, retry_after_s, page })
 }

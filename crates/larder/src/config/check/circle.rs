@@ -1,6 +1,5 @@
-//! Origins that are this process itself. A request that is forwarded to one of its addresses for clients comes back
-//! and is answered 508. The admin API would obey a forwarded request as if it came from this machine: clients could
-//! purge and reload.
+//! Detects origins that are this process itself. A request that is forwarded to one of the gateway's listeners comes back, and is answered
+//! with 508. The admin API would treat a forwarded request as local, so clients could purge and reload.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,8 +12,8 @@ use super::scope::Scope;
 use crate::config::address::is_local;
 use crate::config::tree::Table;
 
-/// Reports sites whose origin is one of this process's listeners, as far as addresses show it: names other than
-/// `localhost` are resolved only when they are used.
+/// Reports sites whose origin is one of this process's listeners. Only addresses and `localhost` are compared, because other names are
+/// resolved only when they are used.
 pub(super) fn check_origins(
     scope: &mut Scope<'_>,
     tree: &Table,

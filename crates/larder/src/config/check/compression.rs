@@ -75,7 +75,7 @@ fn content_type(text: &str) -> Result<String, String> {
     }
 }
 
-/// Default of `content_types`. It isn't in the option table, which would copy it for each of 10,000 sites.
+/// Default of `content_types`. The list isn't in the option table, because it would be copied for each of 10,000 sites.
 const CONTENT_TYPES: [&str; 15] = [
     "text/*",
     "application/json",

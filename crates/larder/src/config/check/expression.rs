@@ -13,7 +13,7 @@ use crate::config::tree::Table;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
     PathAndQuery,
-    /// The path alone, in phase `origin_response`: the stored response may answer other queries too.
+    /// The path alone: in phase `origin_response`, the stored response may answer other queries, too.
     Path,
 }
 
@@ -49,12 +49,12 @@ pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, Stri
         regex::Error::CompiledTooBig(bytes) => {
             format!("the expression needs more than {bytes} bytes of memory")
         }
-        // The crate draws several lines: the last has the reason, and the second the position.
+        // The crate's message has several lines: the last has the reason, and the second shows the position.
         error => one_line(text, &error.to_string()),
     })
 }
 
-/// Extracts position and reason from a drawing of several lines.
+/// Extracts position and reason from the regex crate's message of several lines.
 fn one_line(expression: &str, drawing: &str) -> String {
     let reason = drawing.lines().last().unwrap_or(drawing).trim_start_matches("error: ").trim();
     let carets =
@@ -67,11 +67,11 @@ fn one_line(expression: &str, drawing: &str) -> String {
     }
 }
 
-/// Returns a path and query that match only because of the query, although the expression is for paths: any client can
-/// add a query to any path.
+/// If an expression for paths also matches queries, returns a path and query that match only because of the query: any client can add a
+/// query to any path.
 fn slip(regex: &regex::Regex) -> Option<String> {
     let example = example(regex.as_str())?;
-    // An expression that matches only text from queries is about queries.
+    // An expression whose matches contain `&` or `=` is meant for queries.
     if example.contains(['&', '=']) {
         return None;
     }
@@ -133,8 +133,7 @@ fn of_class(class: &Class) -> Option<char> {
         .or_else(|| class.iter().map(|range| range.start()).find(|first| *first != '?'))
 }
 
-/// The query characters that an expression names, literally or in a class. `.` and `[^/]` match a question mark too,
-/// but aren't about queries.
+/// The query characters that an expression names, literally or in a class. `.` and `[^/]` match a question mark, too, but don't name one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Named {
     question_mark: bool,
@@ -179,7 +178,7 @@ impl Visitor for Named {
 
 const WITHOUT_QUERY: &str = "names `=` or `&`, and is compared with the path alone, which has no query: to match the query, write the question mark too, as in `[?&]page=`";
 const NEVER_MATCHES: &str = "never matches: phase `origin_response` compares the path alone, because the stored response may answer other queries too; to change a response by its query, use phase `client_response`";
-/// A path that an expression for style sheets, for example, isn't meant to match.
+/// Example of a path that an expression, such as one for style sheets, isn't meant to match.
 const STRANGER: &str = "account";
 /// Common ways to write that a query may follow.
 const QUERY_TAILS: [&str; 6] = [r"(\?.*)?$", r"(?:\?.*)?$", r"(\?|$)", r"($|\?)", r"(?:\?|$)", r"(?:$|\?)"];

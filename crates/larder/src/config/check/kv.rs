@@ -89,7 +89,7 @@ fn check_reach(scope: &mut Scope<'_>, table: &Table, listen: &[Listen]) {
     }
 }
 
-/// Returns whether no address is given, valid or not.
+/// Returns whether neither `listen` nor `tls.listen` has an address, valid or not.
 fn is_unreachable(table: &Table) -> bool {
     let has_none = |table: &Table| table.list("listen").is_empty() && !table.is_wrong("listen");
     has_none(table) && table.optional_table("tls").is_none_or(has_none)
@@ -106,7 +106,7 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     }
     let nodes: Vec<_> = tables.iter().map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
-    // Often only the node's own machine knows which node it is; a check elsewhere accepts any.
+    // Often, only the node's own machine knows which node it is, so a check elsewhere accepts any node.
     let first = nodes.first().map(|node| node.name.clone()).filter(|_| scope.purpose == Purpose::Look);
     let Some(me) = table.text("node").or(first.as_deref()) else {
         scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
@@ -143,7 +143,7 @@ fn check_tls_port(scope: &mut Scope<'_>, table: &Table) {
     }
 }
 
-/// Parses the address of a node. IP addresses get one spelling: redirections name them, and two nodes can't share one.
+/// Parses the address of a node. IP addresses are normalised, because redirections contain them, and two nodes can't have the same address.
 fn node_address(text: &str) -> Result<(String, u16), String> {
     let (host, port) = host_and_port(text)?;
     let port = port.ok_or_else(|| format!("expected host and port, such as `{text}:6379`"))?;
@@ -294,6 +294,6 @@ fn client_verifier(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<dyn Clien
         Some("optional") => builder.allow_unauthenticated(),
         _ => builder,
     };
-    let verifier = builder.build().map_err(|error| format!("no client can be verified: {error}"));
+    let verifier = builder.build().map_err(|error| format!("can't verify client certificates: {error}"));
     scope.take(node, verifier)
 }

@@ -45,7 +45,7 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
     })
 }
 
-/// Warns if no list is given: only load balancers on this machine can then connect, which is seldom intended.
+/// Warns if `proxy_protocol_from` is missing: only load balancers on this machine can then connect, which is seldom intended.
 fn check_proxies(scope: &mut Scope<'_>, table: &Table) {
     let is_local = table
         .text("address")
@@ -95,8 +95,8 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
     scope.take(table.node(at)?, certified)
 }
 
-/// Warns of a certificate that clients refuse because of its dates. It is used nevertheless, because other listeners
-/// and sites still work.
+/// Warns of a certificate that clients refuse because of its dates. The certificate is used nevertheless, because other listeners and sites
+/// still work.
 fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     let file = scope.path(node);
     let file = file.display();

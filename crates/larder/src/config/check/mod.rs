@@ -1,5 +1,5 @@
-//! Turns a tree that fits the option table into the typed settings: parses addresses and patterns, reads files,
-//! resolves names. Notes every problem, and goes on as long as something can still be checked.
+//! Turns a tree that fits the option table into the typed settings: parses addresses and patterns, reads files, resolves names. Reports
+//! every problem, and continues as long as something can still be checked.
 
 mod answer;
 mod breaker;
@@ -49,13 +49,13 @@ pub(crate) struct Settings {
     /// Settings of the admin API; absent in `larder kv` unless requested.
     pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
-    /// Time for which clients are still served after the process has become not ready.
+    /// Time for which clients are still served after the process has stopped being ready.
     pub(crate) drain_delay: Duration,
     /// Settings of the span exporter, if spans are exported.
     pub(crate) spans: Option<otlp::Settings>,
     /// The tier behind the memory of each store of the gateway.
     pub(crate) tiers: Vec<StoreTier>,
-    /// The tree of the settings, which a reload compares with.
+    /// The tree of the settings, with which a reload compares the new tree.
     pub(super) tree: Table,
     pub(super) names: Names,
 }

@@ -25,7 +25,7 @@ use crate::config::status::status;
 use crate::config::table;
 use crate::config::tree::{Node, Table};
 
-/// The origins of the files by name. One with problems keeps its name, so that sites can still be checked.
+/// The origins of the files by name. An origin with problems keeps its name, so that sites can still be checked.
 pub(super) struct Origins(BTreeMap<String, Option<Arc<OriginConfig>>>);
 
 /// The parts of an origin URL.
@@ -66,7 +66,7 @@ pub(super) fn warn_of_unused(scope: &mut Scope<'_>, tree: &Table) {
 }
 
 impl Origins {
-    /// Returns the origin that a site's `origin` key names, or the one that its URL stands for.
+    /// Returns the origin that a site's `origin` key names, or the origin that the URL in the key describes.
     pub(super) fn resolve(&self, scope: &mut Scope<'_>, site: &Table) -> Option<Arc<OriginConfig>> {
         let (text, node) = site.text("origin").zip(site.node("origin"))?;
         // URLs have a colon, and names don't.
@@ -151,8 +151,8 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     }
 }
 
-/// Compares servers in any spelling: a server listed twice would get two shares, and requests kept from one entry would
-/// reach it through the other.
+/// Compares servers in any spelling: a server listed twice would get two shares, and would still get requests through one entry if they are
+/// kept from the other.
 fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     let address = |url: &OriginUrl| match &url.address {
         OriginAddress::Tcp { host, port } => {
@@ -164,7 +164,7 @@ fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
     address(one) == address(other) && one.security == other.security
 }
 
-/// Limited because the choice of a server looks at all of them.
+/// Maximum number of servers, which is limited because each choice of a server examines all of them.
 const SERVERS_MAX: usize = 100;
 
 /// Checks every key, even if the name or URL is wrong, so that all problems are reported at once.
@@ -202,7 +202,7 @@ fn origin(
         credentials,
         interim_responses_max: table.get("interim_responses_max"),
         admission: table.get("pool"),
-        // Last, because nothing is checked after a missing part.
+        // These come last, because nothing is checked after a missing part.
         name: name?,
         base_path: servers.first()?.url.as_ref()?.base_path.clone(),
         servers: servers.into_iter().map(server).collect::<Option<_>>()?,
@@ -268,7 +268,7 @@ fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// Returns the TLS settings, if any server needs them. Returns `None` if they are wrong.
+/// Returns the TLS settings, or `Some(None)` if no server needs them. Returns `None` if they are wrong.
 fn tls_of(
     scope: &mut Scope<'_>,
     table: &Table,

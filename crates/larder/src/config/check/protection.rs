@@ -48,7 +48,7 @@ fn rate_limit(scope: &mut Scope<'_>, owner: &Table) -> Option<RateLimit> {
     })
 }
 
-/// Reads `requests`, `window` and `burst`. Returns `None` if `requests` is missing, which is noted already.
+/// Reads `requests`, `window` and `burst`. Returns `None` if `requests` is missing, which has already been reported.
 fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
     let requests = table.get::<Option<_>>("requests")?;
     let burst = table.get::<Option<_>>("burst").unwrap_or(requests);

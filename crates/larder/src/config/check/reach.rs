@@ -101,7 +101,7 @@ enum Paths<'a> {
 }
 
 impl<'a> Reach<'a> {
-    /// Returns `None` if a mistake leaves the intent open.
+    /// Returns `None` if an error in the rule makes its intent unclear.
     fn of(rule: &'a Table, spelling: Spelling) -> Option<Self> {
         let is_wrong = rule.is_wrong("path") || rule.is_wrong("methods");
         let methods = rule.list("methods").iter().map(|node| node.as_text()).collect();
@@ -138,7 +138,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns whether the pattern begins like a path. Other beginnings are refused already.
+    /// Returns whether the pattern begins like a path. Other beginnings have already been refused.
     fn are_paths(&self) -> bool {
         match self {
             Self::All => true,
@@ -189,7 +189,7 @@ fn begins(path: &str, begin: &str, spelling: Spelling) -> bool {
     }
 }
 
-/// Characters of globs that don't stand for themselves.
+/// Characters with a special meaning in globs.
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ pub(super) fn rules(
     rules
 }
 
-/// Refuses a policy name that is taken: clients tell limits apart by policy names, and the site's is `default`.
+/// Refuses a rule named `default` if both the site and the rule have limits: clients tell limits apart by policy names, and the site's
+/// policy is `default`.
 fn check_policy(scope: &mut Scope<'_>, site: &Table, rule: &Table) {
     let has_limit = |table: &Table| table.optional_table("rate_limit").is_some();
     if rule.text("name") == Some(SITE_POLICY)
@@ -168,14 +169,14 @@ pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
 //= RFC 3986 section 3.3: characters of a path
 const WRITTEN_BOTH_WAYS: &[u8] = b"!$&'()*+,=:@";
 
-/// Returns whether the rule overrides all lifetimes with zero.
+/// Returns whether the rule sets all lifetimes that it overrides to zero.
 fn takes_lifetimes(rule: &Table) -> bool {
     let overrides = rule.map("ttl_override");
     let is_zero = |(_, node): &(String, Node)| matches!(node.value, Value::Duration(Duration::ZERO));
     !overrides.is_empty() && overrides.iter().all(is_zero)
 }
 
-/// Reads the pattern of a rule. Returns `None` if it is wrong, and `Some(None)` if there is none.
+/// Reads the pattern of a rule. Returns `None` if the pattern is wrong, and `Some(None)` if there is none.
 pub(super) fn pattern(
     scope: &mut Scope<'_>,
     rule: &Table,

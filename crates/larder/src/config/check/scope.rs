@@ -43,7 +43,8 @@ impl Scope<'_> {
         keys.iter().filter_map(|key| table.given(key)).for_each(|node| self.error(node, message));
     }
 
-    /// Reads two durations, of which the first must not be longer than the second. A default yields to a given value.
+    /// Reads two durations, of which the first must not be longer than the second. If only one of them is given, the default of the other
+    /// is adjusted.
     pub(super) fn ordered(&mut self, table: &Table, shorter: &str, longer: &str) -> (Duration, Duration) {
         let (first, second) = (table.duration(shorter), table.duration(longer));
         match (table.given(shorter), table.given(longer)) {
@@ -99,8 +100,8 @@ impl Scope<'_> {
         self.sources.resolve(&node.place, node.as_text())
     }
 
-    /// Warns of a secret file that everyone on the machine can read. Only in checks: the files of a running process may
-    /// be on a file system without modes.
+    /// Warns of a secret file that everyone on the machine can read. Only `larder check` warns: the files of a running process may be on a
+    /// file system without modes.
     pub(super) fn check_mode(&mut self, node: &Node) {
         let path = self.path(node);
         let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
@@ -143,7 +144,7 @@ impl Scope<'_> {
 pub(super) struct Secret(String);
 
 impl Secret {
-    /// Returns the text itself, for the one place that compares or sends it.
+    /// Returns the text itself, for the code that compares or sends it.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
@@ -155,7 +156,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The certificates of all authorities that a system trusts take a fraction of this.
+/// Maximum size of a file. The certificates of all authorities that a system trusts are much smaller.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// `S_IROTH`.
 const EVERYBODY_READS: u32 = 0o004;

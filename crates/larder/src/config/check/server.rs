@@ -28,8 +28,8 @@ pub(crate) struct LogSettings {
 }
 
 impl LogSettings {
-    /// Returns the filter of log levels. Events of sites are filtered by the level of their site, and none is below
-    /// `debug`: a finer filter would make each start of a release build report that it has no finer events.
+    /// Returns the filter of log levels. Events of sites always pass this filter, because the level of their site applies to them. Their
+    /// filter is `debug`, since no event is finer: with `trace`, each start of a release build would warn that it has no such events.
     pub(crate) fn levels(&self) -> String {
         format!("{},{}=debug", self.level, gateway::events::TARGET)
     }
@@ -97,8 +97,8 @@ pub(super) enum AskedFor {
     Everything,
 }
 
-/// Returns the part of the admin API that the process needs. A gateway always has the API; `larder kv` has it only if
-/// the file or the command line requests it. The environment of a predecessor requests only probes.
+/// Returns the part of the admin API that the process needs. A gateway always has the API; `larder kv` has it only if the file or the
+/// command line requests it. The environment variables of poor-man-s-cache request only the probes.
 pub(super) fn asked(program: Program, tree: &Table) -> AskedFor {
     let admin = tree.table("admin");
     match program {

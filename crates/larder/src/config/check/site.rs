@@ -110,8 +110,8 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
     })
 }
 
-/// Returns the spellings of its prefix that a site matches: a restriction, even of one rule, must not be evaded by
-/// a different case.
+/// Returns the spellings of its prefix that a site matches: a different case must not evade a restriction of the site or of one of its
+/// rules.
 fn spelling(site: &Table) -> Spelling {
     let has_list = ["clients_allowed", "clients_denied"].iter().any(|key| !site.list(key).is_empty());
     let has_limit = ["rate_limit", "request_body_bytes_max"].iter().any(|key| site.node(key).is_some());
@@ -195,7 +195,7 @@ fn ends_here(name: &str) -> bool {
     hop_by_hop::ends_here(name) || class_of(name) == FieldClass::Never
 }
 
-/// Fields of the connection and of framing, which end at the gateway.
+/// Returns whether a field belongs to the connection or to framing, and therefore ends at the gateway.
 fn is_own(name: &str) -> bool {
     hop_by_hop::ends_here(name)
         || hop_by_hop::is_written_by_sender(name)

@@ -40,7 +40,7 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
         record,
         segment: table.get("segment_timeout"),
         log: table.get("log_timeout"),
-        // The lease is renewed at least this often, so it is held for the rest of its time.
+        // Time limit for giving a lease back: it is at least the interval at which the lease is renewed.
         release: record.max(leases.time / 3),
     };
     let instance = scope.parsed(table, "instance", instance_name);
@@ -83,7 +83,7 @@ fn word(text: &str) -> Result<Word, String> {
     Word::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns `None` if the keys are wrong, and `Some(None)` without TLS or without keys of its own.
+/// Returns `None` if the keys are wrong, and `Some(None)` if the table has none of the TLS keys.
 fn client_config(
     scope: &mut Scope<'_>,
     table: &Table,

@@ -14,7 +14,7 @@ use crate::config::tree::{Node, Table, Value};
 /// All stores: `[store]`, then the named ones.
 pub(super) struct Stores<'a> {
     all: Vec<(&'a str, &'a Table)>,
-    /// Whether a mistake leaves the list of stores uncertain.
+    /// Whether an error in the configuration may have removed stores from the list.
     is_open: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct StoreTier {
     pub(crate) remote: Option<RemoteTier>,
 }
 
-/// Limited because each store has its own tasks and connections.
+/// Maximum number of stores, which is limited because each store has its own tasks and connections.
 const STORES_MAX: usize = 64;
 
 impl<'a> Stores<'a> {
@@ -49,7 +49,7 @@ impl<'a> Stores<'a> {
         self.all.iter().map(config).collect()
     }
 
-    /// Returns the store of a site, and its keys. `[store]` replaces an unknown one, so that the checks can go on.
+    /// Returns the store of a site, and its keys. `[store]` replaces an unknown store, so that the checks can continue.
     pub(super) fn of_site(&self, scope: &mut Scope<'_>, site: &Table) -> (StoreIndex, &'a Table) {
         let found = self.named_by(site);
         if let (None, false, Some(node)) = (found, self.is_open, site.node("store")) {
@@ -64,7 +64,7 @@ impl<'a> Stores<'a> {
         self.all.iter().position(|(name, _)| *name == wanted)
     }
 
-    /// Returns the store that a site names, even if misspelt: the store isn't reported as unused then.
+    /// Returns the store that a site names, even if the name is misspelt, so that the store isn't reported as unused.
     fn meant_by(&self, site: &Table) -> Option<usize> {
         let near = || {
             let near = nearest(site.text("store")?, self.all.iter().map(|(name, _)| *name))?;
@@ -143,7 +143,7 @@ fn url(store: &Table) -> Option<&Node> {
     store.optional_table("remote")?.node("url")
 }
 
-/// Returns the place of a store's keys.
+/// Returns the server, database and prefix of a store's keys.
 fn place(server: &RemoteSettings) -> (&store::remote::Address, u32, &store::remote::Word) {
     (&server.address, server.database, &server.prefix)
 }

@@ -11,7 +11,7 @@ use crate::config::tree::{Node, Table};
 
 pub(super) const KEYS: [&str; 3] = ["ca_file", "client_certificate", "client_key"];
 
-/// Builds the TLS configuration and its fingerprint. Errors that belong to none of the keys are reported for the URL.
+/// Builds the TLS configuration and its fingerprint. Errors that concern none of the keys are reported at the URL.
 pub(super) fn client(
     scope: &mut Scope<'_>,
     (table, url): (&Table, &Node),

@@ -208,6 +208,6 @@ fn redirect(scope: &mut Scope<'_>, table: &Table, rule: &Table) -> Option<Redire
     Some(Redirect { status: status?, to: to?, captured: captured? })
 }
 
-/// Limited because every message of a phase is matched against each rule in turn.
+/// Maximum number of rules per phase, which is limited because every message of a phase is matched against each rule in turn.
 const RULES_MAX: usize = 10_000;
 const CONDITIONS_OF_RESPONSES: [&str; 3] = ["statuses", "response_fields", "content_types"];

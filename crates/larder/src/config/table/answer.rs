@@ -32,7 +32,7 @@ section! {
     ///
     /// Required, so that a table that only prepares for maintenance doesn't start it.
     enabled = Flag.required(),
-    /// Clients that still get the site.
+    /// Clients that can use the site during maintenance.
     ///
     /// The client is determined as for `clients_allowed`.
     clients_admitted = NETWORKS.default("[]"),
@@ -47,7 +47,7 @@ section! {
 section! {
     /// Body of error responses that Larder generates because it has no response of the origin. The first matching entry applies.
     pub(super) ERROR_PAGE = "site.error_page";
-    /// Statuses that this body is for.
+    /// Statuses that get this body.
     ///
     /// Errors that the origin server sends keep their bodies.
     statuses = STATUSES.required(),

@@ -5,7 +5,7 @@ use super::section::*;
 section! {
     /// Compression of responses, for sites and rules that set `compress` (docs/operate/compression.md).
     pub(super) COMPRESSION = "site.compression";
-    /// Content codings, in order of preference. The order decides if a client gives several the same weight.
+    /// Content codings, in order of preference. If a client accepts several with equal weight, the first one here is used.
     codings = List(&Choice(&["zstd", "br", "gzip"])).default("[\"zstd\", \"br\", \"gzip\"]"),
     /// Media types that are compressed.
     ///
@@ -29,10 +29,10 @@ section! {
     br_level = Integer(0..=11).default("5"),
     /// Level of gzip.
     gzip_level = Integer(1..=9).default("6"),
-    /// Whether personal responses are compressed: those that are not stored, and that either answer a request with credentials or have
+    /// Whether personal responses are compressed: responses that aren't stored and either answer a request with credentials, or have
     /// `Set-Cookie` or `private`.
     ///
     /// The length of a compressed page shows an eavesdropper how much of it repeats text from the URL, which over many requests reveals a
-    /// secret in the page (BREACH). Set it if such pages have no secrets, or mask them.
+    /// secret in the page (BREACH). Set this key if such pages have no secrets, or mask their secrets.
     personal = Flag.default("false"),
 }

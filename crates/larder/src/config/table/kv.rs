@@ -17,12 +17,12 @@ section! {
     unix_socket_mode = Text("three octal digits, such as `660`").default("660").kept(),
     /// Worker threads, each with its own listening socket; all of them serve all keys.
     ///
-    /// They are separate from the gateway's workers if both servers run in one process.
+    /// These workers are separate from the gateway's workers if both servers run in one process.
     workers = Integer(1..=1024).absent("one per CPU that the process may use").kept().no_limit(),
     /// Memory for keys, values and their index together.
     ///
-    /// Client buffers count towards it; see `limits`. When a reload lowers it, keys are evicted until the rest fits. If it is below a
-    /// sixteenth of its value at the start, few keys have room until a restart.
+    /// Client buffers count towards it; see `limits`. When a reload lowers it, keys are evicted until the remaining ones fit. If it is
+    /// below a sixteenth of its value at the start, few keys have room until a restart.
     maxmemory = Size(2 * MIB..=16 * TIB).default("1GiB"),
     /// Eviction policy when memory is full.
     ///
@@ -37,7 +37,7 @@ section! {
     /// Use it for a cache in which every key must expire. It applies to keys that are written after a reload; existing keys keep their
     /// lifetime.
     ttl_default = LIFETIME.absent("such keys never expire").no_limit(),
-    /// Longest lifetime of a key: a longer one, or none, is replaced by this.
+    /// Longest lifetime of a key: it replaces longer lifetimes, and applies to keys written without one.
     ttl_max = LIFETIME.absent("no limit").no_limit(),
     /// File that the data set is saved to when the server stops, and loaded from when it starts.
     ///
@@ -108,14 +108,14 @@ section! {
     LIMITS = "kv.limits";
     /// Open connections over all workers (`maxclients`); further ones get an error and are closed.
     ///
-    /// Each needs a file descriptor.
+    /// Each client needs a file descriptor.
     clients_max = Integer(1..=10_000_000).default("10000"),
     /// Connections that have not yet authenticated, if a password is set, or not finished the TLS handshake. At the limit, a new connection
-    /// replaces the oldest one of the address with the most.
+    /// replaces the oldest one from the address that has the most of them.
     ///
-    /// They count towards `clients_max`, and at that limit they are closed first, so that they never keep out authenticated clients. Their
-    /// requests have at most 10 arguments of 16 KiB each, and their buffers together take at most 1/32 of `maxmemory`, 512 KiB to 8 MiB, in
-    /// addition to it: no key is evicted for them.
+    /// These clients count towards `clients_max`, and at that limit they are closed first, so that they never keep out authenticated
+    /// clients. Their requests may have at most 10 arguments of 16 KiB each. Their buffers together take at most 1/32 of `maxmemory`, but
+    /// 512 KiB to 8 MiB. This memory comes on top of `maxmemory`, so no key is evicted for it.
     unauthenticated_max = Integer(1..=10_000_000).default("1000"),
     /// Time in which a connection must authenticate, or finish the TLS handshake, before it is closed; `0s` disables the limit.
     auth_timeout = NEVER_OR_LIMIT.default("1m"),
@@ -132,12 +132,14 @@ section! {
     /// Bytes of replies that a client has not read (`client-output-buffer-limit normal`); beyond it, the client is closed. `0` sets no
     /// limit per client.
     ///
-    /// Larder stops reading requests from a client that doesn't read its replies, so one reply, or 64 KiB of replies, is pending. Large
-    /// values in it are shared with the keys and take no memory; the rest must fit into `maxmemory` and `buffers_bytes_max`, or is refused.
+    /// Larder stops reading requests from a client that doesn't read its replies, so at most one reply, or 64 KiB of replies, is pending.
+    /// Large values in replies share the memory of their keys. All other reply bytes must fit into `maxmemory` and `buffers_bytes_max`; a
+    /// reply that doesn't fit is refused.
     replies_bytes_max = Size(0..=16 * GIB).default("0B"),
-    /// Bytes of requests and replies of all clients together (`maxmemory-clients`); beyond it, the client with the most is closed.
+    /// Bytes of requests and replies of all clients together (`maxmemory-clients`); beyond it, the client with the largest buffers is
+    /// closed.
     ///
-    /// Above half of it, Larder reads smaller amounts from each client at a time.
+    /// Above half of this limit, Larder reads smaller amounts from each client at a time.
     buffers_bytes_max = Size(MIB..=TIB).default("1GiB"),
 }
 

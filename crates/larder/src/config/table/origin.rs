@@ -56,7 +56,7 @@ section! {
     ca_file = FILE.absent("the system's certificate authorities"),
     /// PEM file with a certificate chain that Larder presents to the origin.
     ///
-    /// Needs `client_key`.
+    /// It needs `client_key`.
     client_certificate = FILE.absent("none"),
     /// PEM file with the private key of `client_certificate`.
     client_key = FILE.absent("none"),
@@ -107,13 +107,14 @@ section! {
     budget_percent = Integer(0..=100).default("20").no_limit(),
     /// Retries allowed in addition to the percentage, per second.
     ///
-    /// For instances with so few requests that the percentage allows hardly any retries.
+    /// Use it if an instance gets so few requests that the percentage allows hardly any retries.
     budget_per_second_min = Integer(0..=10_000).default("10").no_limit(),
 }
 
 section! {
     /// Ejection of a server whose requests fail: no connection, no response in time, invalid HTTP, truncated content, or a status in
-    /// `statuses`. The other servers get its requests. Applies only to origins with several servers. If all are ejected, all get requests.
+    /// `statuses`. The other servers get its requests. Ejection applies only to origins with several servers. If all servers are ejected,
+    /// all of them get requests.
     EJECTION = "origin.ejection";
     /// Whether servers are ejected.
     enabled = Flag.default("true"),
@@ -129,7 +130,7 @@ section! {
     duration_max = LIMIT.default("5m"),
     /// Percentage of servers that may be ejected, rounded up; one server always stays.
     ///
-    /// If more fail, the cause is likely elsewhere, and the rest could not carry the load.
+    /// If more fail, the cause is likely elsewhere, and the remaining servers could not carry the load.
     servers_percent_max = Integer(0..=100).default("50"),
     /// Statuses that count as failures.
     ///
@@ -164,19 +165,18 @@ section! {
 
 section! {
     /// The circuit breaker: an origin that mostly fails (no connection, no response in time, invalid HTTP, or a status in `statuses`,
-    /// retries included) gets no requests for a while. Each client counts once, by the latest result of its requests. Meanwhile requests
-    /// are answered as when the origin fails: from stored responses that may be used stale, else 503 with `Retry-After`. Applies to the
+    /// retries included) gets no requests for a while. Each client counts once, by the latest result of its requests. While the breaker is
+    /// open, Larder answers requests with stale responses if they are allowed, else with 503 and `Retry-After`. The breaker applies to the
     /// origin as a whole, with one server or several.
     BREAKER = "origin.breaker";
     /// Whether the circuit breaker is used.
     enabled = Flag.default("true"),
     /// Time for which a result counts.
     window = Duration(100..=HOUR_MS).default("10s"),
-    /// Clients whose latest request within the window failed before the breaker can open.
+    /// Minimum number of clients whose latest request within the window failed: with fewer, the breaker stays closed.
     ///
-    /// Clients are counted as for `pool.client_share_percent`; all clients that a trusted proxy doesn't name count as one. With fewer
-    /// clients than this, the breaker never opens: lower it for an origin that a few services call. With `1` a single client can open it
-    /// for all.
+    /// Clients are counted as for `pool.client_share_percent`; all clients that a trusted proxy doesn't name count as one. Lower it for an
+    /// origin that only a few services call. With `1`, a single client can open the breaker for all clients.
     requests_min = Integer(1..=1_000).default("20"),
     /// Percentage of failures at which the breaker opens: of the clients with a result within the window, those whose latest request
     /// failed.
@@ -192,7 +192,7 @@ section! {
     /// The same number of uploads may probe it too: requests with content of over 64 KiB, or with content that arrives slowly. A client
     /// whose probe failed sends the next one only if no other client does for `reset_time`.
     probes_max = Integer(1..=100).default("1"),
-    /// Time for which a probe keeps its place; afterwards, another request may probe as well.
+    /// Time for which a probe counts as in progress; afterwards, another request may probe the origin too.
     probe_time_max = Duration(1..=HOUR_MS).default("30s"),
     /// Consecutive successful probes after which the breaker closes.
     successes_to_close = Integer(1..=1_000).default("3"),
@@ -226,26 +226,26 @@ section! {
     ///
     /// Set it a little below the origin's own idle timeout, so that Larder closes first.
     idle_timeout = Duration(1..=HOUR_MS).default("30s"),
-    /// Requests in flight to the origin; more wait in the queue.
+    /// Requests in flight to the origin; further ones wait in the queue.
     ///
-    /// Exchanges at the pace of a client count towards `transfers_max` and `tunnels_max` instead. With HTTP/2 each may hold 256 KiB of a
-    /// response that its client doesn't read.
+    /// Exchanges at the pace of a client count towards `transfers_max` and `tunnels_max` instead. Over HTTP/2, each exchange may hold 256
+    /// KiB of a response that its client doesn't read.
     requests_in_flight_max = Integer(1..=1_000_000).default("1024"),
-    /// Requests that wait in the queue; more are answered 503.
+    /// Maximum length of the queue; further requests are answered 503.
     queue_max = Integer(0..=1_000_000).default("1024"),
     /// Longest wait in the queue (503).
     ///
-    /// While requests wait, Larder cancels forwards whose clients have all left, and forwards for HTTP/1 clients that have closed their
-    /// sending side, which may have left or may still be reading.
+    /// While requests wait, Larder cancels forwards whose clients have all left. It also cancels forwards for HTTP/1 clients that have
+    /// closed their sending side: such a client may have left, or may still be reading.
     queue_timeout = LIMIT.default("5s"),
     /// Exchanges at the pace of their clients: the limit applies to uploads and to responses separately.
     ///
-    /// An upload is a request whose body is larger than 64 KiB or has not arrived after 250 ms; more wait in a queue of `queue_max`, like
-    /// requests in flight. A response counts once its client has left half a MiB of it unread, as much as Larder reads ahead; if the limit
-    /// is reached, a response whose client reads nothing for 2 s is aborted. The origin may see the sum of all three limits: lower this one
-    /// if it has a thread for each connection.
+    /// An upload is a request whose body is larger than 64 KiB or has not arrived after 250 ms; further uploads wait in a queue of
+    /// `queue_max`, like requests in flight. A response counts once its client has left half a MiB of it unread, as much as Larder reads
+    /// ahead; if the limit is reached, a response whose client reads nothing for 2 s is aborted. The origin may see the sum of all three
+    /// limits: lower this one if it has a thread for each connection.
     transfers_max = Integer(1..=1_000_000).default("1024"),
-    /// Tunnels (WebSocket) open at the same time; more are answered 503.
+    /// Tunnels (WebSocket) open at the same time; further ones are answered 503.
     ///
     /// See also `limits.tunnel_idle_timeout`.
     tunnels_max = Integer(0..=1_000_000).default("1024"),

@@ -24,10 +24,10 @@ section! {
     ///
     /// A host can use any address of its /64. Many customers have a /56 or a /48.
     ipv6_prefix = Integer(16..=128).default("64").no_limit(),
-    /// Maximum number of tracked clients, which are those below their full burst.
+    /// Maximum number of tracked clients. A client is tracked while it is below its full burst.
     ///
-    /// The table takes 17 bytes for each, used or not. If it is full, further clients share the entry of the client that has sent the
-    /// fewest requests. A client with its full burst needs no entry.
+    /// The table takes 17 bytes per entry, used or not. If it is full, further clients share the entry of
+    /// the client that has sent the fewest requests.
     clients_max = Integer(1024..=16_777_216).default("65536"),
     /// Responses with the fields `RateLimit` and `RateLimit-Policy`: those with 429, or all that the limit counts.
     fields = one_of::<QuotaFields>().default("refused"),
@@ -59,7 +59,7 @@ pub(super) static RULE_RATE_LIMIT: Section = Section {
     name: "site.rule.rate_limit",
     doc: &[
         "Rate of requests for the rule that each client may send, in addition to the limit of `site.rate_limit`.",
-        "The keys are the same.",
+        "It has the same keys as `site.rate_limit`.",
     ],
     rows: SITE_RATE_LIMIT.rows,
     more: &[],
@@ -75,7 +75,7 @@ row! {
 row! {
     /// Maximum number of requests that may arrive together.
     ///
-    /// At most 584 years' worth: at a rate of 1 a day, 213,503.
+    /// The maximum is the number of requests that the rate allows in 584 years, such as 213,503 at 1 a day.
     BURST = Integer(1..=1_000_000).absent("that of `requests`");
 }
 

@@ -5,7 +5,7 @@ pub(super) use option_table::{FIELD_NAMES, KeyForm, Kind, PARAMETERS, Section, r
 
 use crate::config::words::Word;
 
-/// Returns the kind of a value that is one of a type's words.
+/// Returns the kind of a value that must be one of the words of `T`.
 pub(super) const fn one_of<T: Word>() -> Kind {
     Choice(T::WORDS)
 }

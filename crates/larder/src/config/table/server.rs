@@ -34,8 +34,8 @@ section! {
     trusted_proxies = NETWORKS.default("[]"),
     /// Addresses in `X-Forwarded-For` or `Forwarded` that are read and forwarded, counted from the right.
     ///
-    /// Other addresses are dropped: none of them can be the client's, and the origin doesn't get them. Set it higher than the number of
-    /// proxies in front of Larder.
+    /// Further addresses are dropped: none of them can be the client's, and the origin doesn't get them. Set this limit higher than the
+    /// number of proxies in front of Larder.
     forwarded_hops_max = Integer(1..=1000).default("32"),
     /// Time for which clients are still served after a stop is requested, while `/ready` already answers 503.
     ///
@@ -61,9 +61,9 @@ section! {
     store = Table(&super::store::STORE).default("{}").inside(),
     /// Stores that sites name in `site.store`, each with the keys of `[store]`: `[stores.NAME]`.
     ///
-    /// Each has its own memory, its own remote server and its own purges: filling, purging or losing one of them doesn't affect the sites
-    /// of the others. A key that a named store lacks has its default, regardless of `[store]`. The process needs the memory of all stores
-    /// together. At most 64 stores are allowed, including `[store]`.
+    /// Each store has its own memory, its own remote server and its own purges: filling, purging or losing one of them doesn't affect the
+    /// sites of the others. A key that a named store lacks has its default, regardless of `[store]`. The process needs the memory of all
+    /// stores together. At most 64 stores are allowed, including `[store]`.
     stores = Map(KeyForm::Name, &Table(&super::store::STORE)).default("{}").inside(),
     /// The Redis-compatible cache server.
     kv = Table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
@@ -147,7 +147,7 @@ section! {
     listen = Text("IP address or host name, and port").default("127.0.0.1:8081").kept(),
     /// A second address, which serves only `/live`, `/ready` and `/metrics`, without a token.
     ///
-    /// For orchestrators and scrapers that must not be able to purge.
+    /// Use it for orchestrators and scrapers that must not be able to purge.
     probes_listen = Text("IP address or host name, and port")
         .absent("probes and metrics on the admin address only").kept(),
     /// File with the bearer token of the admin API in its first line.
@@ -157,7 +157,7 @@ section! {
 }
 
 section! {
-    /// The PURGE method on client addresses. The admin API can purge without it.
+    /// The PURGE method on client addresses. The admin API can purge even if this method is disabled.
     PURGE = "purge";
     /// File with the bearer token for PURGE requests in its first line.
     ///
@@ -172,9 +172,9 @@ section! {
     /// Open client connections over all workers.
     ///
     /// A new connection replaces an idle one: the longest idle connection of the client with the most connections. See also
-    /// `client_share_percent`. If none is idle, the new connection waits half a second for a place, with at most 63 others, and is then
-    /// closed. Each connection needs a file descriptor, and another one for the origin while it forwards: keep this key below half of the
-    /// process's limit.
+    /// `client_share_percent`. If none is idle, the new connection waits up to half a second for one to become idle, with at most 63
+    /// others, and is then closed. Each connection needs a file descriptor, and another one for the origin while it forwards: keep this key
+    /// below half of the process's limit.
     connections_max = Integer(1..=10_000_000).default("10000"),
     /// Maximum share of one client, in percent, rounded up: of all connections when all are in use, of all compressions, and of half of the
     /// memory for unread responses.
@@ -182,8 +182,8 @@ section! {
     /// A client above its share loses connections to other clients even while they are in use, the longest used first; a new connection of
     /// its own replaces only one of its own idle ones. A client is an IPv4 address or a /64 network of IPv6; with the PROXY protocol, the
     /// one in its header. Peers in `trusted_proxies` have no share, because each represents many clients. If `store.memory` has no room for
-    /// a response, the client whose slow readers hold the most memory for bodies that aren't stored, including their encoders, loses its
-    /// oldest slow reader if the client is above its share. `100` disables the share.
+    /// a response, Larder looks for the client whose slow readers hold the most memory for bodies that aren't stored, encoders included. If
+    /// that client is above its share, its oldest slow reader is closed. `100` disables the share.
     client_share_percent = Integer(1..=100).default("50"),
     /// Request line and header section together (431).
     ///
@@ -203,9 +203,8 @@ section! {
     body_bytes_max = Size(0..=TIB).default("100MiB"),
     /// Time from the first byte of a request, or from accept, to the end of its header section (408).
     ///
-    /// HTTP/2: limits the connection preface; a header section that isn't complete ends with `idle_timeout`.
-    /// A client that keeps sending single bytes of its header section is closed after this time, and earlier if others need its connection:
-    /// see `connections_max`.
+    /// Over HTTP/2, it limits the connection preface only; `idle_timeout` ends incomplete header sections. A client that keeps sending
+    /// single bytes of its header section is closed after this time, and earlier if others need its connection: see `connections_max`.
     head_read_timeout = LIMIT.default("10s"),
     /// Time between two reads of a request body (408).
     ///
@@ -220,8 +219,8 @@ section! {
     idle_timeout = LIMIT.default("60s"),
     /// Time without progress while writing a response; the connection is then closed.
     ///
-    /// It is also the time for which Larder waits, once the response has begun, for an HTTP/1 client that has closed its sending side while
-    /// there is nothing to send: the client may have left, or may still be reading.
+    /// It also applies to an HTTP/1 client that closes its sending side during a response: if Larder has nothing to send for this long, it
+    /// closes the connection, because the client may have left.
     write_timeout = LIMIT.default("30s"),
     /// Minimum rate of a response, in bytes a second, over the time spent waiting for the client to read; `0` for any.
     ///
@@ -237,10 +236,12 @@ section! {
     requests_per_connection_max = Integer(1..=u32::MAX as u64).default("1000000"),
     /// HTTP/2: concurrent streams of a connection.
     http2_streams_max = Integer(1..=10_000).default("128"),
-    /// HTTP/2: streams that the client resets before they are accepted, or opens beyond `http2_streams_max`; more close the connection.
+    /// HTTP/2: streams that the client may reset before they are accepted, or open beyond `http2_streams_max`; further ones close the
+    /// connection.
     ///
-    /// Stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered. A
-    /// connection is also closed when streams reset before their response outnumber answered ones by this limit and `http2_streams_max`.
+    /// This limit stops the rapid reset attack, in which a client opens and resets streams faster than they can be answered. A connection
+    /// is also closed when the streams that were reset before their response outnumber the answered ones by more than `http2_resets_max` +
+    /// `http2_streams_max`.
     http2_resets_max = Integer(1..=10_000).default("64"),
     /// HTTP/2: bytes of responses that a connection buffers for all its streams together, before the sender is held back.
     http2_send_buffer_bytes_max = Size(16 * KIB..=16 * MIB).default("256KiB"),
@@ -264,13 +265,13 @@ section! {
     access = Text("`off`, `stdout` or the path of a file").default("off").kept(),
     /// Format of access log lines.
     access_format = one_of::<AccessFormat>().default("json").kept(),
-    /// Access log lines queued for the disk; more are dropped and counted.
+    /// Access log lines queued for the disk; further ones are dropped and counted.
     ///
     /// Requests never wait for the access log.
     access_queue_lines_max = Integer(1..=10_000_000).default("65536").kept(),
     /// Query parameters whose values are left out of the access log.
     ///
-    /// For API keys and personal data in URLs.
+    /// Use it for API keys and personal data in URLs.
     redact = List(&Text("name of a query parameter"))
         .default("[\"token\", \"access_token\", \"key\", \"api_key\", \"password\", \"secret\"]").kept(),
 }

@@ -122,7 +122,7 @@ section! {
     tags_delivered = Flag.default("true"),
     /// Cache rules, in order; the first that matches a request applies.
     ///
-    /// A request that matches none is treated as by a rule without keys: the response itself decides (RFC 9111).
+    /// If no rule matches, the response itself decides (RFC 9111), as under a rule without keys.
     rule = List(&Table(&RULE)).default("[]"),
     /// Whether responses are compressed for clients that accept it (docs/operate/compression.md).
     ///
@@ -145,27 +145,27 @@ section! {
     /// request to the origin. Requests whose response can't be shared (private, or immediately stale) are forwarded concurrently, within
     /// `requests_in_flight_max` of the origin.
     COLLAPSE_LIMITS = "site.collapse_limits";
-    /// Longest wait for the response's header section before one waiter forwards again, for stalled content, and for a turn after a forward
-    /// has failed.
+    /// Longest wait for the header section of the response, for stalled content, and for a turn after a failed forward.
     ///
-    /// The other waiters wait for both forwards, and use the first response. The time limits of the site apply to each forward, and at most
-    /// four run at a time. No request joins content that has stalled for this long, and its forward is cancelled if no client reads it. A
-    /// waiter that gets no turn within this time after a failure gets a stale response, if allowed, or 503.
+    /// If the header section is late, one waiter forwards again; the others wait for both forwards and use the first response. The time
+    /// limits of the site apply to each forward, and at most four run at a time. No request joins content that has stalled for this long,
+    /// and its forward is cancelled if no client reads it. A waiter that gets no turn within this time after a failure gets a stale
+    /// response, if allowed, or 503.
     wait_max = LIMIT.default("10s"),
     /// Waiters per forward; further requests are forwarded on their own.
     ///
-    /// Only `requests_in_flight_max` of the origin limits those.
+    /// Only `requests_in_flight_max` of the origin limits these further requests.
     waiters_max = Integer(0..=1_000_000).default("10000"),
     /// Action of waiters when the forward fails: no response, or a server error (5xx) that is not stored.
     ///
-    /// `hand_over`: they forward in turn, four at a time, those of other clients first. The first response that may be shared is used for
-    /// all, so a request that makes the origin fail fails alone. If no connection can be made, all get the second such failure. `share`:
-    /// all get the failure, which reduces load on a failing origin, but any client whose request makes the origin fail denies the page to
-    /// all that wait. Waiters get only the status of a server error. If instances share a store (`collapse = "fleet"`), each decides for
-    /// its own waiters.
+    /// `hand_over`: the waiters forward in turn, up to four at a time, other clients first. The first response that may be shared answers
+    /// all waiters, so a request that makes the origin fail only fails itself. If a second forward can't connect to the origin either, all
+    /// waiters get its failure. `share`: all waiters get the failure. This reduces load on a failing origin, but a client whose request
+    /// makes the origin fail denies the page to all waiters. With a server error, waiters get its status without its content. If instances
+    /// share a store (`collapse = "fleet"`), each instance decides for its own waiters.
     on_failure = one_of::<LeaderFailure>().default("hand_over"),
-    /// Time for which requests for a key aren't collapsed after a response for it could not be stored. Doesn't apply while a stored
-    /// response is used, or if one was used within this time.
+    /// Time for which requests for a key aren't collapsed after a response for it could not be stored. It doesn't apply if a stored
+    /// response is in use, or was used within this time.
     uncacheable_for = Duration(0..=HOUR_MS).default("60s").no_limit(),
 }
 
@@ -239,7 +239,7 @@ section! {
     ttl_default = TTLS.default("{}"),
     /// Query parameters left out of the cache key; a trailing `*` matches all names with that prefix.
     ///
-    /// The origin still gets them. Use this for parameters that don't change the response, such as `utm_*`.
+    /// The origin still gets these parameters. Use this key for parameters that don't change the response, such as `utm_*`.
     query_ignore = PARAMETERS.default("[]"),
     /// The only query parameters in the cache key; an empty list keeps none.
     ///
@@ -291,25 +291,25 @@ section! {
     /// Last part of a response's lifetime, as a percentage, in which a request for it triggers a validation in the background; `0`
     /// validates stale responses only.
     ///
-    /// Clients get the stored response at once. The percentage is of its freshness lifetime in this cache. Each response waits for
-    /// a different fraction of the first half of its last part, so that responses that were stored together are not validated together.
-    /// Above 90, some would be due as soon as they are stored, and again with each request. A response that is not requested in its last
-    /// part expires. After a failure the next attempt waits for half a second. Responses with `immutable` are not validated ahead, and
-    /// requests with `only-if-cached` trigger none.
+    /// Clients get the stored response at once. The lifetime is the freshness lifetime in this cache. Validations begin at different times
+    /// in the first half of the last part, so that responses stored together are not validated together. Above 90, some responses would be
+    /// due as soon as they are stored, and again with each request. A response that is not requested in its last part expires. After a
+    /// failure the next attempt waits for half a second. Responses with `immutable` are not validated ahead, and requests with
+    /// `only-if-cached` trigger none.
     refresh_ahead_percent = Integer(0..=90).default("0").no_limit(),
-    /// Time after its expiry for which a response is still used while it is validated, if it has no `stale-while-revalidate` (RFC 5861).
+    /// Time for which an expired response is still used while it is validated, if it has no `stale-while-revalidate` (RFC 5861).
     stale_while_revalidate_default = TTL.default("0s").no_limit(),
     /// Upper limit of a response's `stale-while-revalidate`.
     ///
     /// Default under `profile = "rfc9111"`: no limit.
     stale_while_revalidate_max = TTL.default("1d").no_limit(),
-    /// Time after its expiry for which a response is still used when the origin fails, if it has no `stale-if-error` (RFC 5861).
+    /// Time for which an expired response is still used when the origin fails, if it has no `stale-if-error` (RFC 5861).
     stale_if_error_default = TTL.default("0s").no_limit(),
     /// Upper limit of the `stale-if-error` of a response or request.
     ///
     /// Default under `profile = "rfc9111"`: no limit.
     stale_if_error_max = TTL.default("1d").no_limit(),
-    /// Time after its expiry for which a response is still used when the origin sends no response (RFC 9111 section 4.2.4).
+    /// Time for which an expired response is still used when the origin sends no response (RFC 9111 section 4.2.4).
     ///
     /// No response means: no connection, no response in time, a connection that closes before the response, or a full queue for the origin.
     /// `must-revalidate`, `proxy-revalidate`, `s-maxage` and `no-cache` forbid it. With `"0s"` only `stale_if_error` applies.
@@ -333,8 +333,8 @@ section! {
     heuristic_requests = one_of::<HeuristicFor>().default("anonymous"),
     /// Response fields that replace `Cache-Control` and `Expires`, in this order (RFC 9213).
     ///
-    /// The first that is present, well-formed and not empty applies. With an empty list only `Cache-Control` does. `Surrogate-Control` may
-    /// be one of them (docs/operate/configuration.md#directives-of-the-application).
+    /// The first that is present, well-formed and not empty applies. With an empty list, `Cache-Control` and `Expires` apply.
+    /// `Surrogate-Control` may be one of them (docs/operate/configuration.md#directives-of-the-application).
     targeted_fields = FIELD_NAMES.default("[\"CDN-Cache-Control\"]"),
     /// Response field that a response must have to be stored, such as `X-Cache-Set`: the application opts in, response by response.
     ///
@@ -344,9 +344,9 @@ section! {
     /// Whether responses with a lifetime are stored if a single request may have caused their status: 226, 501, 505, 510, and all 4xx
     /// except 402, 404, 405, 409, 410, 414, 418 and 451.
     ///
-    /// Unusual header fields of one client can cause these, and a stored one breaks the page for all clients. A status that `ttl_override`
-    /// or `ttl_default` names by its number is stored anyway (`ttl_default = { "403" = "10s" }`). Default under `profile = "rfc9111"`:
-    /// `all`.
+    /// Unusual header fields of one client can cause such an error, and a stored error breaks the page for all clients. A status that
+    /// `ttl_override` or `ttl_default` names by its number is stored anyway (`ttl_default = { "403" = "10s" }`). Default under
+    /// `profile = "rfc9111"`: `all`.
     errors_stored = one_of::<StoredErrors>().default("of-resource"),
     /// Responses to requests with credentials that are stored: those with `public` or with a lifetime above zero, from the origin or from
     /// `ttl_override` and `ttl_default`; or all that RFC 9111 permits.
@@ -370,19 +370,19 @@ section! {
     /// `store`: it counts as complete (RFC 9112 section 8), for trusted origins that can't delimit it. Default under `profile = "rfc9111"`:
     /// `store`. With TLS, a connection that ends without `close_notify` counts as incomplete in either case.
     close_delimited = one_of::<CloseDelimited>().default("pass"),
-    /// Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.
+    /// Content codings that are kept in `Accept-Encoding`: others are neither compared nor forwarded.
     ///
-    /// For all lists with the same meaning, the origin gets one list, in this order. Give the codings that the origin supports, at most 8;
-    /// with `identity` alone, no coding is requested, and an empty list disables the reduction. Can't be combined with
-    /// `negotiation = "as-sent"`. Default under `profile = "rfc9111"`: `[]`.
+    /// Requests that accept the same codings are forwarded with the same list, in this order. Give the codings that the origin supports, at
+    /// most 8; with `identity` alone, no coding is requested, and an empty list disables the reduction. Can't be combined with `negotiation
+    /// = "as-sent"`. Default under `profile = "rfc9111"`: `[]`.
     codings = List(&Text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
     /// Whether responses are compressed, with the settings in `site.compression` (docs/operate/compression.md).
     compress = Flag.absent("that of the site"),
     /// Form in which a request with `If-None-Match` or `If-Modified-Since` is forwarded if no response is stored: `whole`, so that the
     /// response is stored and the condition evaluated here, or `forward`, so that the origin evaluates it (RFC 9111 section 4.3.2).
     ///
-    /// Default under `profile = "rfc9111"`: `forward`. Then requests of clients that have a copy don't fill the store, and each of them
-    /// reaches the origin.
+    /// Default under `profile = "rfc9111"`: `forward`. With `forward`, requests of clients that have a copy don't fill the store, and each
+    /// of them reaches the origin.
     precondition_miss = one_of::<PreconditionMiss>().default("whole"),
     /// Rate of matching requests that each client may send, in addition to `site.rate_limit` (docs/operate/protection.md).
     rate_limit = Table(&RULE_RATE_LIMIT).absent("no limit"),
@@ -392,8 +392,8 @@ section! {
     default_response = Table(&DEFAULT_RESPONSE).absent("the failure"),
     /// Largest content of a matching request (413).
     ///
-    /// Up to `limits.body_bytes_max`, which applies to all requests. A request whose `Content-Length` is larger is refused before any of it
-    /// is forwarded; content without a length is cut off.
+    /// It can't exceed `limits.body_bytes_max`, which applies to all requests. A request whose `Content-Length` is larger is refused before
+    /// any of it is forwarded; content without a length is cut off.
     request_body_bytes_max = BODY.absent("that of the site"),
     /// Time between two reads of the content of a matching request (408), overriding `limits.body_read_timeout`.
     ///
@@ -415,14 +415,14 @@ section! {
     type_mismatch = one_of::<TypeMismatch>().default("pass"),
     /// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields if the response may be stored.
     ///
-    /// Some frameworks let them replace method, host or target. `drop` removes those that replace host or target from every other request
-    /// too, unless a peer in `trusted_proxies` sends them. `key`: they are forwarded, and part of the cache key. `forward`: they are
-    /// forwarded and not part of the key; only for origins that ignore them. Default under `profile = "rfc9111"`: `key`.
+    /// Some frameworks let these fields replace method, host or target. `drop` also removes the fields that replace host or target from all
+    /// other requests, unless a peer in `trusted_proxies` sends them. `key`: they are forwarded, and part of the cache key. `forward`: they
+    /// are forwarded and not part of the key; only for origins that ignore them. Default under `profile = "rfc9111"`: `key`.
     override_fields = one_of::<OverrideFields>().default("drop"),
 }
 
 section! {
-    /// Paths that match: exactly one of these keys.
+    /// Paths to which the rule applies. Set exactly one of these keys.
     pub(super) PATTERN = "site.rule.path";
     /// The path equals this text.
     exact = Text("path that starts with `/`").absent("not compared"),

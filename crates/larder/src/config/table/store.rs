@@ -15,9 +15,9 @@ section! {
     memory = Size(2 * MIB..=16 * TIB).default("256MiB").kept(),
     /// Stored responses per cache key that differ only by nominated fields (`Vary`).
     ///
-    /// At the limit, a new one replaces the least used one. If all are in use, the new one isn't stored (`variants-max`). A client that has
-    /// caused a quarter of them, and alone uses those, replaces its own instead of those of other clients. Without the limit, a response
-    /// that varies by `User-Agent` could fill the store alone.
+    /// At the limit, a new variant replaces the least used one. If all are in use, the new variant isn't stored (`variants-max`). If a
+    /// client has caused a quarter of them, and no other client has used these, its new responses replace its own. Without the limit, a
+    /// response that varies by `User-Agent` could fill the store alone.
     variants_max = Integer(1..=1000).default("32"),
     /// Stored responses of one cache key that a validation request names in `If-None-Match`.
     ///
@@ -25,14 +25,14 @@ section! {
     /// to the response that the request selects, only those with a strong ETag and without `Content-Encoding` are named. `1` names the
     /// selected response alone, for origins whose 304 has no `ETag`.
     validation_tags_max = Integer(1..=100).default("8"),
-    /// Groups of one response that are distinguished, in `Cache-Groups` or in `Cache-Group-Invalidation` (RFC 9875).
+    /// Maximum number of groups that are tracked for one response, in `Cache-Groups` or in `Cache-Group-Invalidation` (RFC 9875).
     ///
-    /// A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its
-    /// origin.
+    /// A response that belongs to more groups is invalidated with any group of its origin. A response that names more groups to invalidate
+    /// invalidates all groups of its origin.
     groups_max = Integer(32..=10_000).default("128"),
-    /// Tags of one response that are distinguished: groups, and those of the fields in `site.tags`.
+    /// Maximum number of tags that are tracked for one response: its groups, and the tags in the fields of `site.tags`.
     ///
-    /// A response with more is purged with any tag of its site or host. Each tag takes eight bytes of memory.
+    /// A response with more tags is purged with any tag of its site or host. Each tag takes eight bytes of memory.
     tags_max = Integer(1..=10_000).default("256"),
     /// Redis-compatible server that several instances share: a table, or only its URL.
     ///
@@ -64,11 +64,11 @@ section! {
     client_name = Text("up to 64 characters without spaces and braces").default("larder").kept(),
     /// PEM file with the certificate authorities that may sign the server's certificate.
     ///
-    /// Needs a URL with `rediss://`.
+    /// Requires a `url` with `rediss://`.
     ca_file = FILE.absent("the system's certificate authorities").kept(),
     /// PEM file with a certificate chain that Larder presents to the server.
     ///
-    /// Needs `client_key`.
+    /// It needs `client_key`.
     client_certificate = FILE.absent("none").kept(),
     /// PEM file with the private key of `client_certificate`.
     client_key = FILE.absent("none").kept(),
@@ -76,8 +76,8 @@ section! {
     connect_timeout = LIMIT.default("1s").kept(),
     /// Time limit for an operation on metadata, and so the longest delay of a miss before it is forwarded.
     ///
-    /// Suits servers up to 5 ms away. If yours is farther, set it to ten round trips: an operation takes one or two, and five on a new
-    /// connection. A lease is released within a third of `lease_time`, if that is longer.
+    /// The default suits servers up to 5 ms away. If yours is farther away, set it to ten round trips: an operation takes one or two, and
+    /// five on a new connection. The release of a lease may take a third of `lease_time` instead, if that is longer.
     record_timeout = LIMIT.default("50ms").kept(),
     /// Time limit for an operation on up to 1 MiB of a body.
     segment_timeout = LIMIT.default("500ms").kept(),
@@ -116,7 +116,7 @@ section! {
     BREAKER = "store.remote.breaker";
     /// Time for which a result counts.
     window = Duration(100..=HOUR_MS).default("1s").kept(),
-    /// Failures within the window before the breaker can open.
+    /// Minimum number of failures within the window: with fewer, the breaker stays closed.
     requests_min = Integer(1..=1_000_000).default("5").kept(),
     /// Percentage of failures at which the breaker opens.
     error_percent = Integer(1..=100).default("50").kept(),

@@ -19,7 +19,7 @@ section! {
     headers = Map(KeyForm::FieldName, &SecretFile).default("{}").kept(),
     /// PEM file with the certificate authorities to trust for an `https` endpoint.
     ca_file = FILE.absent("the certificate authorities of the system").kept(),
-    /// Sampling rate: one in this number of the traces that begin here is recorded; `1` for all, `0` for none.
+    /// Sampling rate: Larder records one of this many traces that begin here; `1` for all, `0` for none.
     ///
     /// It doesn't apply to traces whose sender decides (`accept_parent`). Instances with the same value choose the same traces.
     sample_one_in = Integer(0..=1_000_000_000).default("100"),
@@ -34,7 +34,7 @@ section! {
     ///
     /// `service.instance.id` is the host name with the process id by default.
     resource_attributes = Map(KeyForm::Name, &Text("text")).default("{}").kept(),
-    /// Spans queued for the collector; more are dropped and counted.
+    /// Spans queued for the collector; further ones are dropped and counted.
     ///
     /// A span takes about 1 KiB.
     queue_spans_max = Integer(1..=1_000_000).default("8192").kept(),

@@ -31,7 +31,7 @@ section! {
     scheme = Choice(&["http", "https"]).absent("both"),
     /// Request fields that must be present, each with a glob that one of its values matches; `*` matches any.
     ///
-    /// Not allowed in `origin_response`: stored responses also answer clients with other fields.
+    /// They are not allowed in `origin_response`: stored responses also answer clients with other fields.
     request_fields = FIELD_GLOBS.default("{}"),
     /// Statuses that match; an empty list means every status. Only for responses.
     ///

@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
     pub(crate) shared: usize,
     pub(crate) collapsed: usize,
     pub(crate) stale: usize,
-    /// Responses made for another user without permission, by style.
+    /// Number of responses of each style that a user got although they were for another user.
     pub(crate) foreign: BTreeMap<&'static str, usize>,
 }
 

@@ -338,7 +338,7 @@ fn a_save_file_that_is_put_there_meanwhile_is_kept() {
     fs::write(place.file(), &backup).expect("a file");
     assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
     assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
-    assert_says(&kv, "the save file that was put there while the server ran is kept");
+    assert_says(&kv, "the save file that appeared while the server was running is kept");
     // A file in an unknown format is kept too: another version may have written it.
     let mut other_format = backup.clone();
     other_format[8] = 77;
@@ -385,7 +385,7 @@ fn damaged_files_are_refused_as_a_whole_and_kept_beside_each_other() {
         let kv = place.start(&[]);
         assert_empty(&kv, says);
         assert_says(&kv, "starts empty");
-        assert_says(&kv, if number < 8 { "the refused file is kept" } else { "replaces one kept earlier" });
+        assert_says(&kv, if number < 8 { "the refused file is kept" } else { "replaces an earlier one" });
         end(kv, Signal::TERM);
         let kept = fs::read(kept(number.min(7))).expect("it is kept");
         assert!(kept == *bytes, "{number}: a different file is kept");

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
 
 use redis::Commands as _;
@@ -79,8 +78,8 @@ fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
     text
 }
 
-/// Requests that are sent to each node, one after the other. "foo" has slot 12182, "bar" 5061, "c" 7365 and
-/// "one" 9084, which is in the middle third like "c".
+/// Requests that each node gets in this order. "foo" has slot 12182, "bar" 5061, "c" 7365 and "one" 9084,
+/// which is in the middle third like "c".
 const CONVERSATION: &str = "SET foo 1|SET bar 2|SET c 3|SET {foo}more 4|GET foo|GET bar|GET c|MGET foo {foo}more|MGET foo bar|MGET bar x|\
     MSET foo 1 bar 2|DEL foo bar c|RENAME foo bar|OBJECT ENCODING foo|MEMORY USAGE foo x|EXISTS|NOPE foo|PING|\
     SELECT 0|SELECT 1|MOVE foo 1|COPY foo {foo}copy DB 1|COPY foo {foo}copy|SWAPDB 0 1|READONLY|READWRITE|ASKING|\
@@ -121,7 +120,7 @@ fn nodes_answer_as_those_of_redis() {
             assert!(given.contains(&slots(first, last)), "{range} in {given}");
         }
     }
-    // GET and SET take the fast path only if the key is on this node: each is answered or gets MOVED.
+    // GET and SET take the fast path only if the key is on this node; otherwise they get MOVED.
     let request = |words: &[&str]| {
         let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
         format!("*{}\r\n{bulks}", words.len())
@@ -186,8 +185,8 @@ fn listen_and_publish(nodes: &[SocketAddr]) {
 fn redis_benchmark_loads_all_nodes() {
     let larder = LarderCluster::start();
     let port = larder.addresses()[0].port().to_string();
-    // The clients of redis-benchmark share one number of requests: if it is small, none may be left for a
-    // slow node.
+    // The clients of redis-benchmark share a fixed number of requests: if it is small, a slow node may
+    // not get any.
     let arguments = ["--cluster", "-p", &port, "-t", "set,get", "-n", "30000", "-r", "1000", "-P", "10"];
     let output = run("redis-benchmark", arguments).succeeded();
     assert!(output.text().contains("Cluster has 3 master nodes"), "{}", output.text());
@@ -213,7 +212,7 @@ fn redis_rs_finds_every_key() {
     }
 }
 
-/// All in one test, because a Redis cluster takes seconds to form.
+/// All checks are in one test, because a Redis cluster takes seconds to form.
 #[test]
 fn clients_find_every_key() {
     let (larder, redis) = (LarderCluster::start(), RedisCluster::start());

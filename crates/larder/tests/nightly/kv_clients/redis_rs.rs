@@ -21,7 +21,7 @@ fn connect(server: &Server) -> Connection {
     client(server.address(), "").get_connection().expect("it connects")
 }
 
-/// Runs a check with both servers. Redis goes first, which shows whether the check is right.
+/// Runs a check with both servers. Redis goes first, to verify the check.
 fn check(check: fn(&mut Server)) {
     for kind in [Kind::Redis, Kind::Larder] {
         check(&mut Server::start(kind, Entrance::Open));
@@ -118,7 +118,7 @@ fn messages_are_heard() {
         let mut listener = other.as_pubsub();
         listener.subscribe(&["news", "sport"]).expect("it subscribes");
         listener.psubscribe("n*").expect("it subscribes");
-        // With RESP3, the client doesn't wait for the confirmation.
+        // With RESP3, the client doesn't wait for the confirmation of the subscription.
         wait::until_true("both are subscribed", || {
             let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut client).expect("an answer");
             channels.len() == 2 && cmd("PUBSUB").arg("NUMPAT").query(&mut client) == Ok(1)

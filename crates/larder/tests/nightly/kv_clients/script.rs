@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use super::server::{Entrance, Kind, Server};
 
-/// The command of a script in Java.
+/// The command line of a script in Java.
 pub(crate) fn java(class: &str) -> [&str; 6] {
     ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*", class]
 }
 
-/// Longer than any script is silent, even on a busy machine.
+/// Maximum time without output, with a reserve for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Parts that every script has, in this order.
 const PARTS: [&str; 9] =
     ["handshake", "strings", "expiry", "binary", "pipeline", "scan", "pubsub", "transactions", "reconnect"];
 
-/// Plays [`PARTS`] and `more` with Redis, then with Larder. `{}` in a command stands for the folder `conformance/clients`. `newer` are the
-/// parts that this client refuses with a server as old as Redis 7.0.
+/// Runs [`PARTS`] and `more` against Redis, then against Larder. `{}` in a command stands for the folder `conformance/clients`. `newer`
+/// names the parts for which this client requires a server newer than Redis 7.0.
 pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     for kind in [Kind::Redis, Kind::Larder] {
         let mut parts: Vec<_> = PARTS.iter().chain(more).copied().collect();
@@ -37,7 +37,7 @@ pub(crate) fn play(words: &[&str], more: &[&str], newer: &[&str]) {
     }
 }
 
-/// Plays the part about clusters, starting at one node.
+/// Runs the part about clusters, starting at one node.
 pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
     let mut command = command(words);
     command.env("CLUSTER", node.to_string());
@@ -91,7 +91,7 @@ impl Running {
         let (sender, lines) = mpsc::sync_channel(100);
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // After a failure, the receiver is gone.
+                // The send fails if the test has failed and dropped the receiver.
                 let _ = sender.send(line);
             }
         });
@@ -115,7 +115,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The call fails if the script has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Servers for tests of clients: `larder kv`, and redis-server 7.0, which shows whether a test is right.
+//! Servers for tests of clients: `larder kv`, and redis-server 7.0 to verify the tests.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;

@@ -17,7 +17,8 @@ pub struct Behaviour {
     pub silent_permille: u16,
     /// Operations before which the tier evicts an entry.
     pub evicting_permille: u16,
-    /// Pushes that never arrive. From then on, the connection is broken, which is noticed when verification ends.
+    /// Pushes that never arrive. A lost push breaks the connection; the instance notices this when verification
+    /// ends.
     pub lost_permille: u16,
     /// Pushes that arrive twice.
     pub doubled_permille: u16,
@@ -25,9 +26,10 @@ pub struct Behaviour {
     pub late_permille: u16,
     /// Maximum delay; never longer than the verification time.
     pub late_max: Duration,
-    /// Part of the keys whose puts and removals always meet contention. Empty: none.
+    /// Substring of the keys whose puts and removals always meet contention. If it is empty, no key does.
     pub contended_keys: &'static str,
-    /// Delay after which puts of records take effect without a reply. Zero: puts behave like other operations.
+    /// Delay after which puts of records take effect without a reply. With zero, puts behave like other
+    /// operations.
     pub late_puts: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Behaviour {
     }
 }
 
-/// Fault of one operation.
+/// Faults of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InjectedFaults {
     pub(super) fault: Option<(FaultKind, FaultTiming)>,
@@ -77,7 +79,7 @@ pub(super) enum FaultTiming {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Delivery {
     Lost,
-    /// Delivered after each of these delays.
+    /// The push is delivered once after each of these delays.
     After(Vec<Duration>),
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Link {
 
 struct Connection {
     generation: u32,
-    /// Time since which nothing arrives, which hasn't been noticed yet.
+    /// Time at which pushes stopped arriving, unless the instance has noticed it.
     broken_since: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl Link {
     }
 }
 
-/// Sends a push; `give_up` is called when a connection that has lost a push is found to be broken.
+/// Sends a push. If it is lost, calls `give_up` later, when the connection is found to be broken.
 pub(super) fn send(link: &Arc<Link>, push: &Push, give_up: impl FnOnce() + Send + 'static) {
     let behaviour = link.behaviour();
     let delivery = link.chance.lock().delivery(&behaviour);

@@ -157,7 +157,7 @@ impl State {
         self.segments.get(&id).map(|entry| entry.bytes.clone())
     }
 
-    /// Stores a segment. Returns `true` if it is the first under its id.
+    /// Stores a segment, and returns `true`, unless its id is already in use.
     pub(super) fn put_segment(&mut self, id: SegmentId, bytes: Bytes, ends_at_ms: u64) -> bool {
         if self.segments.contains_key(&id) {
             return false;
@@ -249,7 +249,8 @@ impl State {
         self.log.state
     }
 
-    /// Returns to an earlier state, as a fail-over to a replica would. New puts get versions that were never used.
+    /// Returns to an earlier state, as a fail-over to a replica would. Later puts still get versions that were
+    /// never used.
     pub(super) fn set_back(&mut self, then: &Self) {
         let versions = self.versions;
         *self = Self { versions, tracked: BTreeMap::new(), changes: Vec::new(), ..then.clone() };
@@ -278,5 +279,5 @@ impl Log {
     }
 }
 
-/// Overhead of a record in bytes, so that even an empty record has its own position.
+/// Overhead of a log record in bytes, so that even an empty record has its own position.
 const RECORD_HEADER_BYTES: u64 = 8;

@@ -96,7 +96,7 @@ async fn it_is_told_once_for_each_load(Bench { own, other, .. }: &Bench) -> Resu
     ensure(notes.count(&untracked) == 0, 8, "only tracking loads lead to announcements")
 }
 
-/// A copy whose mark was set before the load is never older than the last put before the mark was removed.
+/// If a load returns the old record while a put is in progress, that put is announced.
 async fn a_push_may_overtake_but_is_not_lost(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let notes = Notes::of(&**own);
     for round in 0..20u8 {

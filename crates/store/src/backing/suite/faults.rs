@@ -19,7 +19,7 @@ use super::log::read_all;
 use super::{Bench, PATIENCE, Violation, ensure, new_key, write};
 use crate::FillId;
 
-/// Checks the promises that must hold under any faults: two instances change, lease, copy and log, `rounds` times each.
+/// Checks the promises that must hold under any faults. Two instances change, lease, copy and log, `rounds` times each.
 ///
 /// # Errors
 /// Returns the first broken promise. Errors of the tier are ignored.
@@ -40,9 +40,9 @@ pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result
 /// Knowledge shared by all workers.
 struct Witness {
     keys: [Vec<u8>; 3],
-    /// Times at which versions were known to have been replaced.
+    /// For each replaced version, the first time at which the replacement was known.
     superseded: Mutex<HashMap<(usize, Version), Instant>>,
-    /// For each key, the time of the request for the last lease that was taken.
+    /// For each key, the time at which the latest granted lease was requested.
     last_asked: [AtomicU64; 3],
     /// Logical clock of all workers.
     moments: AtomicU64,
@@ -52,7 +52,7 @@ struct Witness {
 
 impl Witness {
     fn new(keys: [Vec<u8>; 3], verification: Duration) -> Self {
-        // Includes a margin for a busy machine.
+        // The limit includes a margin for a busy machine.
         let staleness_max = verification * 2 + Duration::from_millis(300);
         Self {
             keys,
@@ -71,7 +71,7 @@ impl Witness {
             reads.push(persist(|| read_all(&**tier, from)).await?);
         }
         let [first, second] = [&reads[0], &reads[1]];
-        // Others may have appended in between.
+        // Other workers may have appended between the two reads.
         ensure(second.starts_with(first), 15, "all read the same")?;
         let read: HashSet<&Bytes> = first.iter().collect();
         ensure(read.len() == first.len(), 15, "no record appears twice")?;
@@ -139,7 +139,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Publishes under a lease. A lease must not publish if another one was requested and granted since.
+    /// Publishes under a lease. A lease must not publish if a later one has been requested and granted.
     async fn publish(&self, key: usize, round: u32) -> Result<(), Violation> {
         let witness = self.witness;
         let mode = if round.is_multiple_of(4) { LeaseMode::Overwrite } else { LeaseMode::IfFree };
@@ -169,7 +169,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Checks a copy. A verified copy that isn't suspect was replaced only a moment ago, if at all.
+    /// Checks a copy. If a verified copy that isn't suspect has been replaced, this must have happened only a moment
+    /// ago.
     async fn look(&self, key: usize) -> Result<(), Violation> {
         let looked = Instant::now();
         let copy = self.copies.of_key(&self.witness.keys[key]);
@@ -238,7 +239,7 @@ impl Watcher for Copies {
     fn log_changed(&self) {}
 }
 
-/// Retries until there is a reply.
+/// Repeats an operation until it succeeds or a promise is broken.
 async fn persist<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Violation>
 where
     F: Future<Output = Result<T, Violation>>,

@@ -38,7 +38,7 @@ struct Step {
     act: Act,
 }
 
-/// Writer of a step. `Y` has a connection of its own.
+/// Writer of a step. `Y` has its own connection; the others share one.
 #[derive(Clone, Copy, Debug)]
 enum Writer {
     X,
@@ -85,9 +85,9 @@ enum Condition {
 
 #[derive(Clone, Copy)]
 enum Lasting {
-    /// Expires before the next [`Act::Pass`] ends.
+    /// The entry or lease expires before the next [`Act::Pass`] ends.
     Short,
-    /// Lasts to the end of the history.
+    /// The entry or lease lasts to the end of the history.
     Long,
 }
 
@@ -398,7 +398,7 @@ impl<'a> Player<'a> {
         Write { bytes: Bytes::from(content.0.repeat(content.1)), expected, ttl: lasting.time(), lease: None }
     }
 
-    /// Keeps a stored record in the form in which a load would have returned it.
+    /// Keeps a stored record, in the form in which a load would return it.
     fn put(&mut self, tier: &dyn Backing, content: Content, put: PutOutcome) -> Members {
         match put {
             PutOutcome::Stored(version) => {
@@ -454,7 +454,7 @@ impl<'a> Player<'a> {
             }
             WaitOutcome::Free => members.push(("outcome", text("Free"))),
             WaitOutcome::StillHeld => members.push(("outcome", text("StillHeld"))),
-            // These need a change during the wait, which never occurs here.
+            // These outcomes need a change during the wait, which never occurs here.
             WaitOutcome::Told => members.push(("outcome", text("Told"))),
             WaitOutcome::Expired => members.push(("outcome", text("Expired"))),
         }

@@ -99,7 +99,7 @@ async fn a_release_writes_and_frees(Bench { own, other, .. }: &Bench) -> Result<
     let current = found(&**own, &key).await?;
     let released = own.release_lease(&lease, write(b"done", Expected::Is(&current))).await?;
     ensure(matches!(released, PutOutcome::Stored(_)), 13, "a release writes")?;
-    ensure(found(&**other, &key).await?.bytes == b"done"[..], 13, "its record can be loaded")?;
+    ensure(found(&**other, &key).await?.bytes == b"done"[..], 13, "the released record can be loaded")?;
     take(&**other, &key, FREE).await.map(drop)
 }
 
@@ -133,5 +133,5 @@ async fn a_wait_ends_with_the_lease(Bench { own, other, .. }: &Bench) -> Result<
     let begun = Instant::now();
     ensure(other.wait(&key, None, SHORT / 8).await? == WaitOutcome::StillHeld, 14, "a wait has a limit")?;
     ensure(other.wait(&key, None, LONG).await? == WaitOutcome::Expired, 14, "a wait ends with the lease")?;
-    ensure(begun.elapsed() < LONG / 4, 14, "and no later than that")
+    ensure(begun.elapsed() < LONG / 4, 14, "a wait ends no later than the lease")
 }

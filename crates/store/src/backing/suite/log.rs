@@ -1,4 +1,4 @@
-//! Promises 15 to 17. The loss of a log is tested where it can be caused.
+//! Promises 15 to 17. Tests of each tier cover the loss of a log, which this suite can't cause.
 
 use bytes::Bytes;
 
@@ -46,12 +46,12 @@ async fn all_read_the_same(Bench { own, other, .. }: &Bench) -> Result<(), Viola
     let read = read_all(&**own, from).await?;
     ensure(read == read_all(&**other, from).await?, 15, "all read the same")?;
     let orders = [[&one[..], &two[..]].concat(), [&two[..], &one[..]].concat()];
-    ensure(orders.contains(&read), 15, "each record is there once, and those of one append stand together")?;
+    ensure(orders.contains(&read), 15, "each record is there once, and the records of one append are adjacent")?;
     let end = ends[0].end.max(ends[1].end);
     ensure(
         read_all(&**own, LogCursor { offset: end, ..from }).await?.is_empty(),
         15,
-        "past the end are no records",
+        "there are no records past the end",
     )?;
     ensure(ends.iter().all(|state| state.continues(&from) == Continuity::Whole), 16, "no log is lost")?;
     let large = [Bytes::from(vec![0; LOG_APPEND_BYTES_MAX]), Bytes::from_static(b"x")];
@@ -86,7 +86,7 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
     ensure(other.trim_log(before.cursor()).await?.floor == floor.offset, 17, "the floor only rises")?;
     let read = read_all(&**other, before.cursor()).await?;
     ensure(read == [Bytes::from_static(b"above")], 17, "only records below the floor are gone")?;
-    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "it shows that some are gone")?;
+    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "the log shows that some records are gone")?;
     let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
     ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "the floor of another log stays")
 }
@@ -94,7 +94,7 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
 async fn a_log_without_its_end_is_another_one(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let read = own.log_state().await?.cursor();
     let before = append(&**own, &[Bytes::from_static(b"kept")]).await?;
-    ensure(own.rename_log(before.cursor()).await? == before, 16, "a log that is whole keeps its id")?;
+    ensure(own.rename_log(before.cursor()).await? == before, 16, "a log without a loss keeps its id")?;
     ensure(own.rename_log(read).await? == before, 16, "a log that has grown keeps its id")?;
     let beyond = LogCursor { offset: LogOffset(before.end.0 + 1), ..before.cursor() };
     let renamed = own.rename_log(beyond).await?;
@@ -103,8 +103,8 @@ async fn a_log_without_its_end_is_another_one(Bench { own, other, .. }: &Bench) 
         16,
         "only its id changes",
     )?;
-    ensure(other.log_state().await? == renamed, 16, "all see the new id")?;
-    ensure(other.rename_log(beyond).await? == renamed, 16, "only one of several readers renames it")?;
+    ensure(other.log_state().await? == renamed, 16, "all readers see the new id")?;
+    ensure(other.rename_log(beyond).await? == renamed, 16, "only one of several readers renames the log")?;
     let from = LogCursor { id: renamed.id, ..read };
     ensure(read_all(&**other, from).await? == [Bytes::from_static(b"kept")], 16, "its remaining records stay")
 }

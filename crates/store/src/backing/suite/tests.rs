@@ -72,7 +72,7 @@ async fn no_fault_breaks_what_must_hold() {
     }
 }
 
-/// In real time and on several threads, as in production.
+/// The suite on real time and several threads, as in production.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_double_keeps_the_contract_under_threads() {
     let server = server(1);

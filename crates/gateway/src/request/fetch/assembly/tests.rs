@@ -29,7 +29,7 @@ fn connect() -> Double {
     DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default())
 }
 
-/// Reads the bytes from `start` to `end` like a reply; `between` runs before each step.
+/// Reads the bytes from `start` to `end` as a reply does, and calls `between` before each step.
 async fn read_all(
     body: &Segmented,
     tier: &TierSegments,
@@ -76,7 +76,8 @@ async fn tier_with(double: &Double, budget: &Arc<Budget>, body: &Segmented, cell
     tier
 }
 
-/// Cells held in memory (`h`), known from the record (`k`) and stored in the tier (`t`), with the ranges requested from the origin.
+/// Each case has the cells in memory (`h`), known from the record (`k`) and in the tier (`t`), and the ranges that are requested from
+/// the origin.
 #[tokio::test]
 async fn each_byte_comes_from_the_nearest_place() {
     let nothing: &[(u64, u64)] = &[];
@@ -127,7 +128,7 @@ async fn what_memory_refuses_is_read_from_the_reply() {
     assert_eq!((reply.asked, reply.loads), (vec![], 1));
 }
 
-/// Segments held when the reply began may be evicted before their turn.
+/// Segments that are in memory when the reply begins may be evicted before the reply reaches them.
 #[tokio::test]
 async fn what_is_evicted_before_its_turn_is_loaded() {
     let memory = memory();
@@ -162,8 +163,8 @@ async fn a_tier_that_has_lost_most_costs_the_origin_few_requests() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// For any placement of the bytes and any evictions from memory or the tier, the reply is complete, and no bytes held in memory are
-    /// requested from the origin.
+    /// Wherever the bytes are, and whatever memory or the tier evicts, the reply is complete, and no bytes in memory are requested from
+    /// the origin.
     #[test]
     fn the_bytes_are_right(
         cells in "[hk-]{8}", in_tier in "[t-]{8}", seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! Decides the reaction of a request to the answer of its forward, and its number of attempts. `next_move.txt` and `attempts.txt` list
+//! Decides how a request reacts to the answer of its forward, and how many attempts it makes. `next_move.txt` and `attempts.txt` list
 //! all cases.
 
 use caching::NotReused;
@@ -24,9 +24,9 @@ pub(crate) enum OutcomeKind {
     Elsewhere,
     /// A stored response that may be used in place of the failure.
     Stale,
-    /// A response for the leader alone, with the reason.
+    /// A response for the leader alone, with the reason why it can't be shared.
     Private(Status, Detail),
-    /// The bytes that a stored response lacked are gone.
+    /// The stored response whose missing bytes were requested has been removed.
     Discarded,
     /// No response.
     Failed,
@@ -43,7 +43,7 @@ pub(crate) enum Status {
     Part,
     /// 416
     Unsatisfiable,
-    /// 500 and above: a failure for the waiters.
+    /// 500 and above, which waiters treat as a failure.
     ServerError,
     Other,
 }
@@ -53,13 +53,13 @@ pub(crate) enum Status {
 pub(crate) struct Facts {
     /// The response matches the nominated fields of this request.
     pub(crate) is_selected: bool,
-    /// The body passes through a window: its slowest reader sets the pace for all.
+    /// The body passes through a window, so its slowest reader sets the pace for all readers.
     pub(crate) is_in_window: bool,
     /// The response is fresh for this request.
     pub(crate) is_fresh: bool,
-    /// The response has a freshness lifetime, so a newer one will be fresh for requests that wait from its start.
+    /// The response had a freshness lifetime, so a newer response will be fresh for requests that wait for it from the start.
     pub(crate) was_fresh: bool,
-    /// A response to this request may be shared, although the leader's response was for itself alone.
+    /// A response to this request may be shared, although the response to the leader may not.
     pub(crate) may_share: bool,
     pub(crate) has_if_range: bool,
     /// The request has a `Range` that the gateway understands.
@@ -69,7 +69,7 @@ pub(crate) struct Facts {
 /// Reaction of a request to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// Reply with the answer; if it lacks requested bytes, continue as given.
+    /// Reply with the answer. If the answer lacks requested bytes, make this attempt next.
     Reply(Again),
     /// The forward failed. A request that waits for another forward keeps waiting.
     Failed,
@@ -82,15 +82,15 @@ pub(crate) enum Move {
 pub(crate) enum Again {
     /// Join or start the forward for the variant that is now known.
     Join,
-    /// Join or start a forward that begins now: the answer arrived too late, or predates a purge.
+    /// Join or start a forward that begins now, because the answer arrived too late or is older than a purge.
     Newer,
     /// Start a forward that can't be joined.
     Alone,
-    /// Ask for other bytes.
+    /// Request other bytes.
     Ask(Ask),
-    /// Try again together with others: the leader's answer couldn't be shared, but the next one may be.
+    /// Join or start a shared forward, because the next answer may be shared, although the leader's can't.
     Anew(Detail),
-    /// Forward the request unchanged: the response won't be stored.
+    /// Forward the request unchanged, because the response won't be stored.
     Forward(Detail),
 }
 
@@ -99,23 +99,23 @@ pub(crate) enum Again {
 pub(crate) enum Ask {
     /// The bytes that a stored response lacks; [`NO_REST`] if they are several ranges.
     Rest,
-    /// The bytes that the request asks for, without using a stored response.
+    /// The bytes that the client requests, without using a stored response.
     Anew,
     Whole,
 }
 
-/// Replaces [`Ask::Rest`] if no single range covers the missing bytes.
+/// The attempt in place of [`Ask::Rest`] if no single range covers the missing bytes.
 pub(crate) const NO_REST: Again = Again::Forward(Detail::Reuse(NotReused::Partial));
 
-/// Returns the move of a request in `role` whose forward had a scope of this kind.
+/// Returns the move of a request with this role, after a forward with a scope of this kind.
 pub(crate) fn next_move(role: Role, scope: ScopeKind, came: OutcomeKind, facts: &Facts) -> Move {
     match came {
         OutcomeKind::Filling => filling(role, facts, Again::Alone),
-        // If the reply can't be a part because If-Range doesn't match, the client receives the whole response.
+        // If the client can't get a part because `If-Range` doesn't match, it gets the whole response.
         OutcomeKind::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
         OutcomeKind::Stored => stored(role, facts),
         OutcomeKind::Elsewhere => elsewhere(role, facts),
-        // A waiter needs its own stale response.
+        // A waiter may only use a stale response of its own.
         OutcomeKind::Stale if role == Role::Waiter => Move::Failed,
         OutcomeKind::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
         OutcomeKind::Private(status, reason) => private((role, scope), facts, status, reason),
@@ -143,13 +143,14 @@ fn stored(role: Role, facts: &Facts) -> Move {
     }
 }
 
-/// Returns the move for a response that isn't fresh. Requests for a response that is never fresh don't wait together, since each would
-/// wait for one forward after another.
+/// Returns the move for a response that isn't fresh. Requests for a response that is never fresh don't wait for each other, because
+/// each would wait for one forward after another.
 fn instead_of_stale(facts: &Facts) -> Again {
     if facts.was_fresh { Again::Newer } else { Again::Alone }
 }
 
-/// A waiter for a different variant joins again: one instance may fetch that variant for all, too.
+/// Returns the move after another instance's fetch. A waiter for a different variant joins again, because one instance may fetch that
+/// variant for all instances, too.
 fn elsewhere(role: Role, facts: &Facts) -> Move {
     match role {
         Role::Waiter if !facts.is_selected => Move::Again(Again::Join),
@@ -189,8 +190,8 @@ pub(crate) struct Attempts {
     renewal: Renewal,
 }
 
-/// Whether a request may wait with others again after a response that can't be shared or arrived too late. Allowed once: responses for
-/// single clients must not keep a request waiting for long.
+/// Whether a request may wait with others again after a response that can't be shared or arrived too late. A request may do this once,
+/// so that responses for single clients don't keep it waiting for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
     Allowed,

@@ -1,5 +1,5 @@
-//! The answer of a forward, from the view of one participating request: the facts for the request's next move, and the reply from the
-//! answer.
+//! The answer of a forward, from the point of view of one request that takes part in it. The answer determines the facts for the next
+//! move of the request, and the reply.
 
 use std::sync::Arc;
 
@@ -52,12 +52,12 @@ pub(super) enum WantedAnswer {
     Scope(FetchScope),
 }
 
-/// An answer, from the view of the request.
+/// An answer, from the point of view of one request.
 pub(super) struct ParticipantView<'a> {
     seeking: &'a Participant<'a>,
     answer: &'a Answer,
     role: Role,
-    /// Response of a private answer; for the leader only.
+    /// Response of a private answer. Only the leader gets this response.
     response: Option<Box<OriginResponse>>,
 }
 
@@ -81,7 +81,7 @@ impl Participant<'_> {
         ParticipantView { seeking: self, answer, role, response }.step()
     }
 
-    /// Returns the time at which the request began, or just before.
+    /// Returns the time at which the request began, or up to a few milliseconds earlier.
     fn came(&self) -> Timestamp {
         let ago_ms = i64::try_from(self.plan.started.elapsed().as_millis()).unwrap_or(i64::MAX - 1);
         now().plus_ms(-(ago_ms + 1))
@@ -109,7 +109,7 @@ impl Participant<'_> {
                 None => context.stored(hit, used),
             };
             reply.map(Next::Reply).or_else(|| {
-                // Bytes that the tier turned out to lack must come from the origin.
+                // If the tier has already been queried, the missing bytes have to come from the origin.
                 let may_load = self.fetch.tier == TierLookUp::Unasked && context.is_within_reach(hit);
                 let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
@@ -150,7 +150,7 @@ impl ParticipantView<'_> {
         }
     }
 
-    /// Returns the facts for the next move. Costly facts are omitted if they don't matter.
+    /// Returns the facts for the next move. Facts that are costly to determine are left out if they make no difference.
     fn facts(&self) -> Facts {
         match (self.role, self.answer) {
             (Role::Leader, Answer::Private(_)) => Facts {
@@ -235,8 +235,8 @@ impl ParticipantView<'_> {
         head.nominated().is_empty() || head.is_selected_by(self.seeking.plan.rule().selecting(&sent()))
     }
 
-    /// Returns whether the response is fresh for this request, not counting the time that the request had to wait. A response purged
-    /// meanwhile answers only the requests that waited for it.
+    /// Returns whether the response is fresh for this request, not counting the time that the request had to wait. A response that
+    /// has been purged in the meantime only answers the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
         let fetch = &self.seeking.fetch;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
@@ -251,8 +251,8 @@ impl ParticipantView<'_> {
         range.is_some_and(|range| range::parse(range).is_some())
     }
 
-    /// Returns whether waiters may share another forward after a private answer. One client's request must not cause all others to be
-    /// forwarded individually.
+    /// Returns whether waiters may share another forward after a private answer. The request of one client must not cause all other
+    /// requests to be forwarded individually.
     fn may_share(&self, answer: &PrivateAnswer) -> bool {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
@@ -270,7 +270,7 @@ impl ParticipantView<'_> {
         next
     }
 
-    /// Replies with a response from another instance. The request counts as collapsed, because all requests for the response have
+    /// Replies with a response from another instance. The request counts as collapsed, because all requests for this response have
     /// waited.
     //= RFC 9211 section 2.6: collapsed
     fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
@@ -301,7 +301,7 @@ impl ParticipantView<'_> {
         Some(reply)
     }
 
-    /// Assembles a reply from held and arriving bytes.
+    /// Returns a reply from bytes in memory and bytes that are arriving.
     fn assembled(
         &self,
         context: &RequestContext<'_>,

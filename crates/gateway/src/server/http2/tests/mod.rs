@@ -326,7 +326,7 @@ async fn patient_reset_ends_the_connection() {
             origin.requests(sent_before + index as usize + 1).await;
             client.send(&[reset_frame(2 * index + 1)]).await;
         }
-        // The server reads this after the resets.
+        // The server reads the ping after the resets.
         client.ping().await;
         origin.open_gate();
         let counted = || worker.shared.telemetry.sample().value(Metric::ClientErrorsTotal, &["client-reset"]);
@@ -340,7 +340,7 @@ async fn patient_reset_ends_the_connection() {
     }
 }
 
-/// A page that cancels its polls, and loads its files from the cache.
+/// Simulates a page that cancels its polling requests, and loads its files from the cache.
 #[tokio::test]
 async fn hits_make_up_for_resets() {
     let origin = Origin::start(&[("/hold", &[Act::Hold]), ("/x", &[CACHED])]).await;
