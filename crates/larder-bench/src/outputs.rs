@@ -78,7 +78,10 @@ impl OutputArguments {
         if let Some(path) = &self.html {
             write_file(path, report::html(report).as_bytes())?;
         }
-        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures cover only the time before the interrupt");
+        anyhow::ensure!(
+            !interrupt::is_requested(),
+            "interrupted: the figures cover only the time before the interrupt"
+        );
         Ok(())
     }
 }

@@ -121,7 +121,11 @@ impl<'a> Body<'a> {
                 self.state != BodyState::Complete || Some(held) == self.complete_bytes
             }
         };
-        if is_right { Ok(()) } else { Err(FormatError::Invalid("the state of a body doesn't match its bytes")) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(FormatError::Invalid("the state of a body doesn't match its bytes"))
+        }
     }
 }
 

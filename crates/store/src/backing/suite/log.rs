@@ -46,7 +46,11 @@ async fn all_read_the_same(Bench { own, other, .. }: &Bench) -> Result<(), Viola
     let read = read_all(&**own, from).await?;
     ensure(read == read_all(&**other, from).await?, 15, "all read the same")?;
     let orders = [[&one[..], &two[..]].concat(), [&two[..], &one[..]].concat()];
-    ensure(orders.contains(&read), 15, "each record is there once, and the records of one append are adjacent")?;
+    ensure(
+        orders.contains(&read),
+        15,
+        "each record is there once, and the records of one append are adjacent",
+    )?;
     let end = ends[0].end.max(ends[1].end);
     ensure(
         read_all(&**own, LogCursor { offset: end, ..from }).await?.is_empty(),
@@ -86,7 +90,11 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
     ensure(other.trim_log(before.cursor()).await?.floor == floor.offset, 17, "the floor only rises")?;
     let read = read_all(&**other, before.cursor()).await?;
     ensure(read == [Bytes::from_static(b"above")], 17, "only records below the floor are gone")?;
-    ensure(trimmed.continues(&before.cursor()) == Continuity::Trimmed, 17, "the log shows that some records are gone")?;
+    ensure(
+        trimmed.continues(&before.cursor()) == Continuity::Trimmed,
+        17,
+        "the log shows that some records are gone",
+    )?;
     let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
     ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "the floor of another log stays")
 }
