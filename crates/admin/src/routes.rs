@@ -154,7 +154,7 @@ pub static ROUTES: &[Route] = &[
                  or request fields may be purged too, and aren't counted. With a shared store, \
                  `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all instances have applied the purge, and \
                  after how long each; without `reached_ms` if it hasn't; with the `store` of `[stores]` that it shares; and \
-                 `\"silent_stores\":[..]`, whose servers don't answer. `\"warnings\":[\"..\"]`, such as that no site records tags, or none \
+                 `\"silent_stores\":[..]`, whose servers don't answer; and `\"not_replicated\":[..]`, whose replicas have not confirmed the purge, so that a fail-over may lose it. `\"warnings\":[\"..\"]`, such as that no site records tags, or none \
                  serves the host. If nothing was stored, zeros; then, and with that warning, `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (

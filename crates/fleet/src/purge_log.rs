@@ -11,10 +11,10 @@ use cache::invalidation::shared::Posted;
 use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
 use store::backing::{
-    AppendOutcome, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Source,
+    AppendOutcome, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Replication, Source,
 };
 use store::fleet::{Arrivals, Fleet, InstanceId};
-use store::purge::{PurgeMode, PurgeRecord, PurgeTarget};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -43,21 +43,42 @@ pub struct FleetLog {
     numbered: Mutex<()>,
     /// Serialises appends to the purge log.
     turn: tokio::sync::Mutex<()>,
+    /// The last answer of the replicas.
+    replicated: tokio::sync::Mutex<Replicated>,
     /// Notified when the outbox gets a purge.
     pub posted: Notify,
 }
 
+/// Whether replicas have the purges up to a position.
+struct Replicated {
+    upto: Posted,
+    replication: Replication,
+}
+
 #[derive(Default)]
 struct Outbox {
-    records: VecDeque<Bytes>,
+    records: VecDeque<OwnPurge>,
     bytes: usize,
+    /// The last written purges, until they are read from the log.
+    written: VecDeque<OwnPurge>,
     /// Number of purges removed so far; `put` counts those added.
     taken: u64,
     put: u64,
 }
 
-/// Maximum size of the outbox while the tier is unreachable. If the outbox becomes larger, a single purge of everything replaces the
-/// pending purges.
+/// A purge of this instance.
+struct OwnPurge {
+    id: PurgeId,
+    bytes: Bytes,
+    is_read: bool,
+}
+
+/// Maximum number of written purges that are kept, in case a fail-over loses them.
+const WRITTEN_MAX: usize = 256;
+/// Maximum wait for replicas. Those that take longer don't count.
+const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Maximum size of the outbox while the tier is unreachable. If the outbox becomes larger, a single purge of everything
+/// replaces the pending purges.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Pause between attempts to write purges during shutdown.
 const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -83,6 +104,10 @@ impl FleetLog {
             outbox: Mutex::default(),
             numbered: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            replicated: tokio::sync::Mutex::new(Replicated {
+                upto: Posted(0),
+                replication: Replication::Complete,
+            }),
             posted: Notify::new(),
         }
     }
@@ -95,12 +120,41 @@ impl FleetLog {
         self.is_listed.load(Ordering::Acquire)
     }
 
-    /// Records that the log was read to its end over the connection of `source`.
-    pub fn record_read_over(&self, source: Source) {
-        self.read_over.store(source.generation, Ordering::Release);
+    /// Records that the log was read to its end over the connection of `source`. The first time over a connection, own purges that the log
+    /// lacks are posted again, because a server that took over may not have received them. Returns whether there are any.
+    pub fn record_read_over(&self, source: Source) -> bool {
+        let before = self.read_over.swap(source.generation, Ordering::AcqRel);
         if self.is_listed() {
             self.is_read.store(true, Ordering::Release);
         }
+        before != source.generation && self.outbox.lock().post_unread()
+    }
+
+    /// Notes that an own purge was read from the log.
+    pub fn own_was_read(&self, id: PurgeId) {
+        let mut outbox = self.outbox.lock();
+        outbox.written.iter_mut().filter(|purge| purge.id == id).for_each(|purge| purge.is_read = true);
+    }
+
+    /// Notes that the log that was read has been lost.
+    pub fn own_were_lost(&self) {
+        self.outbox.lock().written.iter_mut().for_each(|purge| purge.is_read = false);
+    }
+
+    /// Waits until most replicas have the purges that were written up to a position. One question is for all purges that wait.
+    pub async fn replicate(&self, upto: Posted) -> Replication {
+        let mut replicated = self.replicated.lock().await;
+        if replicated.upto < upto {
+            let (sent, source) = (self.sent(), self.backing.source());
+            let answer = self.backing.replicate_log(REPLICATION_WAIT_MAX).await;
+            let same_server = source == self.backing.source();
+            let replication = match answer {
+                Ok(replication) if same_server => replication,
+                Ok(_) | Err(_) => Replication::Incomplete,
+            };
+            *replicated = Replicated { upto: sent, replication };
+        }
+        replicated.replication
     }
 
     /// Returns whether the log was read over this connection, so that this instance knows all purges from before the connection.
@@ -146,7 +200,7 @@ impl FleetLog {
             if records.is_empty() {
                 return Ok(end);
             }
-            let AppendOutcome::Taken { state, .. } = self.backing.append_log(&records).await? else {
+            let AppendOutcome::Taken(state) = self.backing.append_log(&records).await? else {
                 // The server has no memory for the purges, so other instances don't get them.
                 return Err(BackingError::Full);
             };
@@ -261,37 +315,50 @@ impl Outbox {
         self.put += 1;
         // A purge that exceeds a limit of the log becomes a purge of everything.
         let bytes = record.encode().or_else(|_| everything(record).encode()).unwrap_or_default();
-        self.push(bytes.into());
+        self.push(record.id, bytes.into());
         if self.bytes > OUTBOX_BYTES_MAX {
             let count = self.records.len() as u64;
             self.records.clear();
             self.bytes = 0;
             self.taken += count - 1;
-            self.push(everything(record).encode().unwrap_or_default().into());
+            self.push(record.id, everything(record).encode().unwrap_or_default().into());
         }
         Posted(self.put)
     }
 
-    fn push(&mut self, bytes: Bytes) {
+    fn push(&mut self, id: PurgeId, bytes: Bytes) {
         self.bytes += bytes.len();
-        self.records.push_back(bytes);
+        self.records.push_back(OwnPurge { id, bytes, is_read: false });
     }
 
     /// Returns purges from the front that fit in one append.
     fn next(&self) -> Vec<Bytes> {
         let mut bytes = 0;
-        let fits = |record: &&Bytes| {
-            bytes += record.len();
+        let fits = |record: &&OwnPurge| {
+            bytes += record.bytes.len();
             bytes <= LOG_APPEND_BYTES_MAX
         };
-        self.records.iter().take_while(fits).cloned().collect()
+        self.records.iter().take_while(fits).map(|record| record.bytes.clone()).collect()
     }
 
     fn sent(&mut self, count: usize) {
         for record in self.records.drain(..count.min(self.records.len())) {
-            self.bytes -= record.len();
+            self.bytes -= record.bytes.len();
             self.taken += 1;
+            self.written.push_back(record);
         }
+        let surplus = self.written.len().saturating_sub(WRITTEN_MAX);
+        self.written.drain(..surplus);
+    }
+
+    /// Posts the written purges again that were not read from the log. Returns whether there are any.
+    fn post_unread(&mut self) -> bool {
+        let (read, unread) = self.written.drain(..).partition::<VecDeque<_>, _>(|purge| purge.is_read);
+        self.written = read;
+        self.put += unread.len() as u64;
+        let is_any = !unread.is_empty();
+        unread.into_iter().for_each(|purge| self.push(purge.id, purge.bytes));
+        is_any
     }
 }
 
@@ -302,7 +369,6 @@ fn everything(record: &PurgeRecord) -> PurgeRecord {
 #[cfg(test)]
 mod tests {
     use store::backing::double::{Behaviour, DoubleLimits, DoubleServer};
-    use store::purge::PurgeId;
 
     use super::*;
 
@@ -359,12 +425,31 @@ mod tests {
     }
 
     #[test]
+    fn a_purge_that_the_log_lacks_is_posted_again() {
+        let mut outbox = Outbox::default();
+        for (number, url) in ["http://a/1", "http://a/2", "http://a/3"].iter().enumerate() {
+            outbox.post(&PurgeRecord { id: PurgeId([number as u8; 16]), ..record(url) });
+        }
+        outbox.sent(2);
+        outbox.written[0].is_read = true;
+        assert!(outbox.post_unread());
+        let urls: Vec<_> =
+            outbox.next().iter().map(|bytes| PurgeRecord::decode(bytes).unwrap().what).collect();
+        let url = |url: &str| PurgeTarget::Url(url.to_owned());
+        assert_eq!(urls, [url("http://a/3"), url("http://a/2")], "what waits keeps its turn");
+        outbox.sent(2);
+        assert_eq!(outbox.taken, outbox.put);
+        outbox.written.iter_mut().for_each(|purge| purge.is_read = true);
+        assert!(!outbox.post_unread());
+    }
+
+    #[test]
     fn what_is_too_much_becomes_one_purge_of_everything() {
         let mut outbox = Outbox::default();
         let long = format!("http://a/{}", "x".repeat(10_000));
         let last = (0..100).map(|_| outbox.post(&record(&long))).max().unwrap();
         assert!(outbox.bytes <= OUTBOX_BYTES_MAX + 10_100);
-        let first = PurgeRecord::decode(&outbox.records[0]).unwrap();
+        let first = PurgeRecord::decode(&outbox.records[0].bytes).unwrap();
         assert_eq!((first.what, first.mode), (PurgeTarget::Everything, PurgeMode::Soft));
         while !outbox.next().is_empty() {
             outbox.sent(outbox.next().len());

@@ -121,8 +121,13 @@ async fn step(
     loop {
         let (sent, source) = (log.sent(), log.backing.source());
         let read = heard::read_on(shared, (cache, tier)).await?;
-        log.record_read_over(source);
+        let has_lost = log.record_read_over(source);
         cache.invalidations.own_are_read(sent);
+        if has_lost {
+            tracing::warn!("a fail-over of the shared store has lost purges: they are written again");
+            log.send().await?;
+            continue;
+        }
         if *told == Some(read) {
             return Ok(());
         }

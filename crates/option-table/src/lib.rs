@@ -109,7 +109,7 @@ pub enum Reload {
     Yes,
     /// No: the running value stays until the next start, with a warning.
     No,
-    /// It depends on the keys of the tables inside. Adding or removing a table needs a restart.
+    /// The answer depends on the keys of the tables inside. Adding or removing a table needs a restart.
     Inside,
 }
 

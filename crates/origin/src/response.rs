@@ -40,10 +40,10 @@ pub struct OriginResponse {
 pub(super) enum EndToEnd {
     /// All fields except those for the connection or for a proxy such as Larder.
     AsTheyAre,
-    /// The same, with one `Content-Length` line of one number in place of all such lines.
+    /// These fields, with one `Content-Length` line of one number in place of all such lines.
     //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
     WithLength(u64),
-    /// The same, without `Content-Length`.
+    /// These fields without `Content-Length`.
     //= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
     //= RFC 9110 section 15.2: a 1xx response ends with its header section
     WithoutLength,

@@ -35,3 +35,15 @@ pub struct SegmentId {
     /// Position in the body, in segments from 0.
     pub index: u32,
 }
+
+/// Key of the list of the instances of a fleet. The keys of the gateway begin with other letters.
+pub(crate) const LIST: &[u8] = b"m";
+/// Start of the key of an instance's record, before the instance's id.
+pub(crate) const INSTANCE: &[u8] = b"i";
+/// Length of the id of an instance.
+pub(crate) const INSTANCE_ID_BYTES: usize = 16;
+
+/// Returns whether a key is that of a record of a fleet.
+pub(crate) fn is_of_fleet(key: &[u8]) -> bool {
+    key == LIST || (key.len() == INSTANCE.len() + INSTANCE_ID_BYTES && key.starts_with(INSTANCE))
+}

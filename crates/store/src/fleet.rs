@@ -21,11 +21,12 @@ use tokio::time::{Instant, sleep_until};
 pub use self::bytes::{FormatError, MEMBERS_MAX, Member, NAME_BYTES_MAX};
 pub(crate) use self::bytes::{decode_list, encode_list};
 
+use crate::address::{INSTANCE, INSTANCE_ID_BYTES, LIST};
 use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, PutOutcome, Tracking, Write};
 
 /// Id of one instance, valid from its start to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InstanceId(pub [u8; 16]);
+pub struct InstanceId(pub [u8; INSTANCE_ID_BYTES]);
 
 /// This instance as one of those that share a tier.
 pub struct Fleet {
@@ -359,9 +360,6 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// Keys of the records of a fleet. The gateway's keys begin with other letters.
-const LIST: &[u8] = b"m";
-const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

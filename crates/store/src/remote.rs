@@ -16,8 +16,10 @@
 //!
 //! While a lock is held, no other lock is taken, no watcher is called, and nothing is awaited.
 
+mod asking;
 mod bounded;
 mod clock;
+mod cluster;
 mod connections;
 mod dial;
 mod dispatcher;
@@ -28,11 +30,14 @@ mod leases;
 mod link;
 mod log;
 pub(crate) mod log_bytes;
+mod master;
 mod names;
 mod records;
 mod reply;
 mod segments;
+mod sentinel;
 mod settings;
+mod slots;
 mod source_status;
 mod transaction;
 mod url;
@@ -42,153 +47,278 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 pub use self::examine::{ExamineError, Examined, examine};
-pub use self::settings::{Address, Host, InvalidWord, RemoteSettings, Secret, Word};
+pub use self::settings::{Address, Host, InvalidWord, RemoteSettings, Secret, Seeds, Sentinels, Word};
 pub use self::url::UrlError;
 
+use self::cluster::Cluster;
+use self::connections::Connections;
 use self::link::Link;
+use self::master::Master;
+use self::names::{Names, Place};
 use self::records::LeaseEffect;
+use self::reply::Refused;
 use crate::backing::{
-    AppendOutcome, Backing, CopyStatus, Lease, LeaseRequest, Loaded, LogCursor, LogPart, LogState, Pending,
-    PutOutcome, RenewOutcome, Source, TakeOutcome, Tracking, Version, WaitOutcome, Watcher, Write,
+    AppendOutcome, Backing, BackingError, CopyStatus, Lease, LeaseRequest, Loaded, LogCursor, LogPart,
+    LogState, Pending, PutOutcome, RenewOutcome, Replication, Source, TakeOutcome, Tracking, Version,
+    WaitOutcome, Watcher, Watchers, Write,
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// Connections of one instance to a Redis-compatible server. Dropping this value closes all of them.
+/// Connections of one instance to a Redis-compatible server, or to the masters of a cluster. Dropping it closes them.
 pub struct Remote {
-    link: Arc<Link>,
+    servers: Servers,
+    names: Names,
     log_seen: log::LastSeen,
-    link_task: AbortHandle,
+    task: AbortHandle,
     runtime: Handle,
 }
+
+enum Servers {
+    One { link: Arc<Link>, watchers: Arc<Watchers> },
+    Cluster(Arc<Cluster>),
+}
+
+/// An operation on the connections to one server. It is done again if another node of a cluster has the key.
+trait Operation<'a, T>: Fn(Arc<Link>, Arc<Connections>) -> Pending<'a, T> + Send + Sync {}
+
+impl<'a, T, F: Fn(Arc<Link>, Arc<Connections>) -> Pending<'a, T> + Send + Sync> Operation<'a, T> for F {}
 
 impl Remote {
     /// Connects, and reconnects whenever the connection is lost; the server need not be running yet. Call it inside a tokio runtime, on
     /// which the connections then run; operations may be called on any runtime.
     pub fn connect(settings: &RemoteSettings) -> Self {
-        let link = Arc::new(Link::new(settings));
-        let running = Arc::clone(&link);
-        let link_task = tokio::spawn(async move { running.run().await }).abort_handle();
-        Self { link, log_seen: log::LastSeen::default(), link_task, runtime: Handle::current() }
+        let (servers, task) = match &settings.address {
+            Address::Cluster(seeds) => {
+                let cluster = Cluster::connect(settings, &seeds.hosts);
+                let running = Arc::downgrade(&cluster);
+                let task = tokio::spawn(async move { cluster::run(&running).await }).abort_handle();
+                (Servers::Cluster(cluster), task)
+            }
+            address => {
+                let watchers = Arc::<Watchers>::default();
+                let generations = Arc::default();
+                let shared = link::Shared { watchers: Arc::clone(&watchers), generations, cluster: None };
+                let link = Arc::new(Link::new(settings, address, Master::new(settings), &shared));
+                let running = Arc::clone(&link);
+                let task = tokio::spawn(async move { running.run().await }).abort_handle();
+                (Servers::One { link, watchers }, task)
+            }
+        };
+        let names = Names::new(&settings.prefix);
+        Self { servers, names, log_seen: log::LastSeen::default(), task, runtime: Handle::current() }
     }
 
     /// Returns the reason why there is no connection, without the credentials; `None` if connected.
     pub fn trouble(&self) -> Option<Arc<str>> {
-        self.link.trouble()
+        match &self.servers {
+            Servers::One { link, .. } => link.trouble(),
+            Servers::Cluster(cluster) => cluster.trouble(),
+        }
+    }
+
+    fn link(&self, place: Place<'_>) -> Result<Arc<Link>, BackingError> {
+        match &self.servers {
+            Servers::One { link, .. } => Ok(Arc::clone(link)),
+            Servers::Cluster(cluster) => cluster.link(self.names.slot(place)),
+        }
+    }
+
+    /// Returns the link to the server that has the log.
+    fn log_link(&self) -> Option<Arc<Link>> {
+        self.link(Place::Log).ok()
+    }
+
+    async fn run<'a, T>(
+        &self,
+        place: Place<'_>,
+        operation: impl Operation<'a, T>,
+    ) -> Result<T, BackingError> {
+        let link = self.link(place)?;
+        let connections = link.connections()?;
+        let answer = operation(link, Arc::clone(&connections)).await;
+        let (Servers::Cluster(cluster), Err(error)) = (&self.servers, &answer) else { return answer };
+        let Some(redirect) = Refused::redirect(error) else { return answer };
+        let (link, connections) = cluster.redirected(redirect, &connections)?;
+        operation(link, connections).await
+    }
+
+    async fn load_one(&self, key: &[u8], tracking: Tracking) -> Result<Option<Loaded>, BackingError> {
+        let mut found = self
+            .run(Place::Key(key), |_, connections| {
+                Box::pin(async move { records::load(&connections, &[key], tracking).await })
+            })
+            .await?;
+        Ok(found.pop().flatten())
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.link_task.abort();
+        self.task.abort();
     }
 }
 
 impl Backing for Remote {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
-        Box::pin(async move { records::load(&*self.link.connections()?, keys, tracking).await })
+        Box::pin(async move {
+            match &self.servers {
+                Servers::One { link, .. } => records::load(&*link.connections()?, keys, tracking).await,
+                Servers::Cluster(_) => {
+                    try_join_all(keys.iter().map(|key| self.load_one(key, tracking))).await
+                }
+            }
+        })
     }
 
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
-        Box::pin(async move {
-            let connections = self.link.connections()?;
-            records::put(&connections, key, &write, LeaseEffect::Keep).await
-        })
+        Box::pin(self.run(Place::Key(key), move |_, connections| {
+            let write = write.clone();
+            Box::pin(async move { records::put(&connections, key, &write, LeaseEffect::Keep).await })
+        }))
     }
 
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
-        Box::pin(async move { records::remove(&*self.link.connections()?, key).await })
+        Box::pin(self.run(Place::Key(key), move |_, connections| {
+            Box::pin(async move { records::remove(&connections, key).await })
+        }))
     }
 
     fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
-        Box::pin(async move { segments::load(&*self.link.connections()?, fill, indexes).await })
+        Box::pin(self.run(Place::Fill(fill), move |_, connections| {
+            Box::pin(async move { segments::load(&connections, fill, indexes).await })
+        }))
     }
 
     fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
-        Box::pin(async move { segments::put(&*self.link.connections()?, id, &bytes, ttl).await })
+        Box::pin(self.run(Place::Fill(id.fill), move |_, connections| {
+            let bytes = bytes.clone();
+            Box::pin(async move { segments::put(&connections, id, &bytes, ttl).await })
+        }))
     }
 
     fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
-        Box::pin(async move { segments::extend(&*self.link.connections()?, fill, indexes, ttl).await })
+        Box::pin(self.run(Place::Fill(fill), move |_, connections| {
+            Box::pin(async move { segments::extend(&connections, fill, indexes, ttl).await })
+        }))
     }
 
     fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
-        Box::pin(async move { segments::remove(&*self.link.connections()?, fill, indexes).await })
+        Box::pin(self.run(Place::Fill(fill), move |_, connections| {
+            Box::pin(async move { segments::remove(&connections, fill, indexes).await })
+        }))
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
-        self.link.watchers.add(watcher);
+        match &self.servers {
+            Servers::One { watchers, .. } => watchers.add(watcher),
+            Servers::Cluster(cluster) => cluster.watchers().add(watcher),
+        }
     }
 
+    /// In a cluster, this is the node that has the log: a lost connection to another node makes all copies suspect.
     fn source(&self) -> Source {
-        self.link.status.source()
+        self.log_link().map_or(NO_SOURCE, |link| link.status.source())
     }
 
+    /// In a cluster, a copy is verified while both its node and the node that has the log are.
     fn standing(&self, source: Source) -> CopyStatus {
-        self.link.status.standing(source, Instant::now())
+        let now = Instant::now();
+        match &self.servers {
+            Servers::One { link, .. } => link.status.standing(source, now),
+            Servers::Cluster(cluster) => cluster.standing(source, now),
+        }
     }
 
     fn silence(&self) -> Duration {
-        self.link.status.silence(Instant::now())
+        self.log_link().map_or(Duration::MAX, |link| link.status.silence(Instant::now()))
     }
 
     fn clock_ahead_ms(&self) -> Option<i64> {
-        self.link.status.clock_ahead_ms()
+        self.log_link()?.status.clock_ahead_ms()
     }
 
     fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, TakeOutcome> {
-        Box::pin(async move {
-            let connections = self.link.connections()?;
-            let asking = leases::LeaseAttempt::new(&self.link, &self.runtime, key, request.ttl);
-            asking.take(&connections, request).await
-        })
+        Box::pin(self.run(Place::Key(key), move |link, connections| {
+            let asking = leases::LeaseAttempt::new(&link, &self.runtime, key, request.ttl);
+            Box::pin(async move { asking.take(&connections, request).await })
+        }))
     }
 
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, RenewOutcome> {
-        Box::pin(async move { leases::renew(&*self.link.connections()?, lease, ttl).await })
+        Box::pin(self.run(Place::Key(&lease.key), move |_, connections| {
+            Box::pin(async move { leases::renew(&connections, lease, ttl).await })
+        }))
     }
 
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, PutOutcome> {
-        Box::pin(async move {
-            let connections = self.link.connections()?;
-            let write = Write { lease: Some(lease), ..write };
-            records::put(&connections, &lease.key, &write, LeaseEffect::Release).await
-        })
+        Box::pin(self.run(Place::Key(&lease.key), move |_, connections| {
+            let write = Write { lease: Some(lease), ..write.clone() };
+            Box::pin(
+                async move { records::put(&connections, &lease.key, &write, LeaseEffect::Release).await },
+            )
+        }))
     }
 
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, WaitOutcome> {
-        Box::pin(async move { leases::wait(&*self.link.connections()?, key, seen, limit).await })
+        Box::pin(self.run(Place::Key(key), move |_, connections| {
+            Box::pin(async move { leases::wait(&connections, key, seen, limit).await })
+        }))
     }
 
     fn log_state(&self) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::state(&*self.link.connections()?).await?;
-            Ok(self.log_seen.note(state))
+            let state = self
+                .run(Place::Log, |_, connections| Box::pin(async move { log::state(&connections).await }));
+            Ok(self.log_seen.note(state.await?))
         })
     }
 
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
-        Box::pin(async move { log::append(&*self.link.connections()?, records).await })
+        Box::pin(self.run(Place::Log, move |_, connections| {
+            Box::pin(async move { log::append(&connections, records).await })
+        }))
+    }
+
+    fn replicate_log(&self, limit: Duration) -> Pending<'_, Replication> {
+        Box::pin(self.run(Place::Log, move |link, connections| {
+            let known = match &self.servers {
+                Servers::One { .. } => 0,
+                Servers::Cluster(cluster) => cluster.log_replicas(),
+            };
+            let replicas = link.replicas().max(known);
+            Box::pin(async move { log::replicate(&connections, replicas, limit).await })
+        }))
     }
 
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
-        Box::pin(async move { log::read(&*self.link.connections()?, &self.log_seen, from).await })
+        Box::pin(self.run(Place::Log, move |_, connections| {
+            Box::pin(async move { log::read(&connections, &self.log_seen, from).await })
+        }))
     }
 
     fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::rename(&*self.link.connections()?, read).await?;
-            Ok(self.log_seen.note(state))
+            let state = self.run(Place::Log, move |_, connections| {
+                Box::pin(async move { log::rename(&connections, read).await })
+            });
+            Ok(self.log_seen.note(state.await?))
         })
     }
 
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
         Box::pin(async move {
-            let state = log::trim(&*self.link.connections()?, floor).await?;
-            Ok(self.log_seen.note(state))
+            let state = self.run(Place::Log, move |_, connections| {
+                Box::pin(async move { log::trim(&connections, floor).await })
+            });
+            Ok(self.log_seen.note(state.await?))
         })
     }
 }
+
+/// The source while no node has the log.
+const NO_SOURCE: Source = Source { node: 0, generation: 0 };

@@ -1,7 +1,6 @@
 //! Debian's redis-server, alone and as a cluster of three masters.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::ports::Port;
 use crate::real::{self, RealServer};
+use crate::resp_client::RespClient;
 use crate::wait;
 
 /// A redis-server that stores nothing on disk. Stopped when dropped.
@@ -17,10 +17,86 @@ pub struct Redis {
     command: Command,
 }
 
-/// A cluster of three masters without replicas, each with a third of the slots. Stopped when dropped.
+/// A cluster of three masters, each with a third of the slots. Stopped when dropped.
 pub struct RedisCluster {
     nodes: Vec<Redis>,
-    _buses: Vec<Port>,
+    buses: Vec<Port>,
+}
+
+/// A master with replicas, and three sentinels that know it as the service `main`. Stopped when dropped.
+pub struct RedisService {
+    nodes: Vec<Redis>,
+    sentinels: Vec<Redis>,
+}
+
+impl RedisService {
+    /// Starts a master with two replicas, and the sentinels; `directives` are for the servers. A master that is silent for half a second is
+    /// replaced.
+    ///
+    /// # Panics
+    /// Panics if redis-server is not installed or they don't find each other.
+    #[track_caller]
+    pub fn start(directives: &str) -> Self {
+        let master = Redis::start(directives);
+        let (host, port) = (master.address().ip(), master.address().port());
+        let replicas = (0..2).map(|_| {
+            Redis::start(&format!("{directives}\nreplicaof {host} {port}\nrepl-diskless-sync-delay 0"))
+        });
+        let nodes: Vec<Redis> = std::iter::once(master).chain(replicas.collect::<Vec<_>>()).collect();
+        let monitor = format!(
+            "sentinel monitor main {host} {port} 2\nsentinel down-after-milliseconds main 500\n\
+             sentinel failover-timeout main 5000\nsentinel parallel-syncs main 2"
+        );
+        let service = Self { nodes, sentinels: (0..3).map(|_| Redis::sentinel(&monitor)).collect() };
+        service.wait_until_complete();
+        service
+    }
+
+    /// Waits until the sentinels know the servers and each other, and the replicas have all data.
+    #[track_caller]
+    pub fn wait_until_complete(&self) {
+        wait::until_true("the service is complete", || {
+            let has_all = |sentinel: &Redis| {
+                let known = sentinel.command("INFO sentinel");
+                known.contains("status=ok") && known.contains("slaves=2,sentinels=3")
+            };
+            self.sentinels.iter().all(has_all)
+                && self.master().command("INFO replication").matches("state=online").count() == 2
+        });
+    }
+
+    /// Returns the current master, according to the first sentinel.
+    #[track_caller]
+    pub fn master(&self) -> &Redis {
+        &self.nodes[self.master_index()]
+    }
+
+    /// Returns the place of the current master among the nodes.
+    ///
+    /// # Panics
+    /// Panics if the sentinel names another server.
+    #[track_caller]
+    pub fn master_index(&self) -> usize {
+        let info = self.sentinels[0].command("INFO sentinel");
+        let is_named = |node: &Redis| info.contains(&format!("address={},", node.address()));
+        self.nodes.iter().position(is_named).unwrap_or_else(|| panic!("an unknown master: {info}"))
+    }
+
+    /// Returns the servers; the first one begins as the master.
+    pub fn nodes(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// Returns the sentinels.
+    pub fn sentinels(&self) -> &[Redis] {
+        &self.sentinels
+    }
+
+    /// Returns the URL for the configuration of a store.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.sentinels.iter().map(|one| one.address().to_string()).collect();
+        format!("redis+sentinel://{}/main", addresses.join(","))
+    }
 }
 
 impl Redis {
@@ -30,16 +106,26 @@ impl Redis {
     /// Panics if redis-server is not installed or does not start.
     #[track_caller]
     pub fn start(directives: &str) -> Self {
+        Self::run(&format!("save \"\"\nappendonly no\n{directives}"), &[])
+    }
+
+    /// Starts a sentinel.
+    #[track_caller]
+    fn sentinel(directives: &str) -> Self {
+        Self::run(directives, &["--sentinel"])
+    }
+
+    #[track_caller]
+    fn run(directives: &str, arguments: &[&str]) -> Self {
         let run = |file: &Path| {
             let mut command = Command::new(real::installed("redis-server"));
-            command.arg(file);
+            command.arg(file).args(arguments);
             command
         };
         let server = RealServer::start("redis-server", |folder, address| {
             let file = folder.join(CONFIG);
             let (host, port, place) = (address.ip(), address.port(), folder.display());
-            let text =
-                format!("bind {host}\nport {port}\ndir {place}\nsave \"\"\nappendonly no\n{directives}\n");
+            let text = format!("bind {host}\nport {port}\ndir {place}\n{directives}\n");
             std::fs::write(&file, text.replace("@dir@", &place.to_string())).expect("a file in the folder");
             run(&file)
         });
@@ -84,15 +170,9 @@ impl Redis {
     /// Panics if it does not answer.
     #[track_caller]
     pub fn command(&self, line: &str) -> String {
-        let mut stream = TcpStream::connect(self.address()).expect("it listens");
-        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        // QUIT makes the server close after the reply, so the reply doesn't have to be parsed to find its end.
-        write!(stream, "{line}\r\nQUIT\r\n").expect("it reads");
-        let mut reply = Vec::new();
-        stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("no reply to {line}: {error}"));
-        let reply = String::from_utf8_lossy(&reply).into_owned();
-        let reply =
-            reply.strip_suffix("+OK\r\n").unwrap_or_else(|| panic!("{line} was answered with {reply:?}"));
+        let words: Vec<&[u8]> = line.split(' ').map(|word| word.trim_matches('"').as_bytes()).collect();
+        let reply = RespClient::connect(self.address()).ask(&words);
+        let reply = String::from_utf8_lossy(&reply);
         match reply.split_once("\r\n") {
             Some((first, rest)) if first.starts_with('$') && !rest.is_empty() => {
                 rest.trim_end_matches("\r\n").to_owned()
@@ -104,38 +184,134 @@ impl Redis {
 }
 
 impl RedisCluster {
-    /// Starts the three nodes and waits until they all know each other.
+    /// Starts three masters without replicas, and waits until they all know each other.
     ///
     /// # Panics
     /// Panics if redis-server is not installed or they don't find each other.
     #[track_caller]
     pub fn start() -> Self {
-        // By default the bus port is the client port plus 10000, which may exceed the range of ports.
-        let buses: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
-        let ports = buses.iter().map(|bus| bus.address().port());
-        let nodes = ports.map(|port| Redis::start(&format!("cluster-enabled yes\ncluster-port {port}")));
-        let nodes: Vec<Redis> = nodes.collect();
-        let edges = [0, 5461, 10923, 16384];
-        for (index, node) in nodes.iter().enumerate() {
-            let (first, last) = (edges[index], edges[index + 1] - 1);
-            assert_eq!(node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}")), "+OK");
-            let (host, port, bus) =
-                (node.address().ip(), node.address().port(), buses[index].address().port());
-            assert_eq!(nodes[0].command(&format!("CLUSTER MEET {host} {port} {bus}")), "+OK");
+        let mut cluster = Self { nodes: Vec::new(), buses: Vec::new() };
+        (0..3).for_each(|_| cluster.add_node());
+        for (index, edges) in [0, 5461, 10923, 16384].windows(2).enumerate() {
+            let command = format!("CLUSTER ADDSLOTSRANGE {} {}", edges[0], edges[1] - 1);
+            assert_eq!(cluster.nodes[index].command(&command), "+OK");
         }
-        let cluster = Self { nodes, _buses: buses };
-        wait::until_true("the cluster is complete", || cluster.nodes.iter().all(Self::is_complete));
+        cluster.wait_until_complete();
         cluster
     }
 
-    /// Returns the nodes, in the order of their slots: 0 to 5460, 5461 to 10922, 10923 to 16383.
+    /// Starts three masters, followed by a replica of each.
+    #[track_caller]
+    pub fn with_replicas() -> Self {
+        let mut cluster = Self::start();
+        for master in 0..3 {
+            cluster.add_node();
+            cluster.wait_until_complete();
+            let replicate = format!("CLUSTER REPLICATE {}", cluster.id(master));
+            assert_eq!(cluster.nodes[master + 3].command(&replicate), "+OK");
+        }
+        wait::until_true("the replicas have all data", || {
+            let is_ready = |node: &Redis| node.command("INFO replication").contains("state=online");
+            cluster.nodes[..3].iter().all(is_ready)
+        });
+        cluster
+    }
+
+    /// Adds a node without slots.
+    #[track_caller]
+    pub fn add_node(&mut self) {
+        // By default the bus port is the client port plus 10000, which may exceed the range of ports.
+        let bus = Port::reserve();
+        let port = bus.address().port();
+        let node = Redis::start(&format!(
+            "cluster-enabled yes\ncluster-port {port}\ncluster-node-timeout 1000\nrepl-diskless-sync-delay 0"
+        ));
+        let (host, client) = (node.address().ip(), node.address().port());
+        self.nodes.push(node);
+        self.buses.push(bus);
+        assert_eq!(self.nodes[0].command(&format!("CLUSTER MEET {host} {client} {port}")), "+OK");
+    }
+
+    /// Returns the nodes, in the order in which they were added; the first three begin with the slots 0 to 5460, 5461 to 10922, 10923 to
+    /// 16383.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    fn is_complete(node: &Redis) -> bool {
-        let info = node.command("CLUSTER INFO");
-        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+    /// Returns the nodes.
+    pub fn nodes_mut(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// Returns the URL for the configuration of a store, with one of the nodes.
+    pub fn url(&self) -> String {
+        format!("redis+cluster://{}/", self.nodes[0].address())
+    }
+
+    /// Waits until all nodes know each other and serve requests.
+    #[track_caller]
+    pub fn wait_until_complete(&self) {
+        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
+        wait::until_true("the cluster is complete", || {
+            self.nodes.iter().all(|node| {
+                let info = node.command("CLUSTER INFO");
+                info.contains("cluster_state:ok") && info.contains(&known)
+            })
+        });
+    }
+
+    /// Begins to move a slot, and moves its keys.
+    #[track_caller]
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let [source, target] = [from, to].map(|node| &self.nodes[node]);
+        let set = |node: &Redis, state: &str, other: usize| {
+            let command = format!("CLUSTER SETSLOT {slot} {state} {}", self.id(other));
+            assert_eq!(node.command(&command), "+OK", "{command}");
+        };
+        set(target, "IMPORTING", from);
+        set(source, "MIGRATING", to);
+        let (host, port) = (target.address().ip().to_string(), target.address().port().to_string());
+        let mut client = RespClient::connect(source.address());
+        loop {
+            let slot = slot.to_string();
+            let keys = client.strings(&[b"CLUSTER", b"GETKEYSINSLOT", slot.as_bytes(), b"100"]);
+            if keys.is_empty() {
+                return;
+            }
+            let mut migrate: Vec<&[u8]> =
+                vec![b"MIGRATE", host.as_bytes(), port.as_bytes(), b"", b"0", b"5000", b"KEYS"];
+            migrate.extend(keys.iter().map(Vec::as_slice));
+            let reply = client.ask(&migrate);
+            assert!(reply.starts_with(b"+"), "{}", reply.escape_ascii());
+        }
+    }
+
+    /// Ends the move of a slot.
+    #[track_caller]
+    pub fn end_move(&self, slot: u16, to: usize) {
+        let (id, others) = (self.id(to), 0..self.nodes.len());
+        for node in std::iter::once(to).chain(others.filter(|node| *node != to)) {
+            let command = format!("CLUSTER SETSLOT {slot} NODE {id}");
+            let reply = self.nodes[node].command(&command);
+            assert!(reply == "+OK" || reply.ends_with("only with masters."), "{command}: {reply}");
+        }
+    }
+
+    /// Returns the node that a master has for a slot.
+    #[track_caller]
+    pub fn owner(&self, slot: u16) -> usize {
+        let key = (0u32..)
+            .map(|number| format!("key-{number}"))
+            .find(|key| resp::hash_slot(key.as_bytes()) == slot);
+        let key = key.expect("each slot has keys");
+        let is_owner = |node: &Redis| {
+            node.command("ROLE").starts_with('*') && !node.command(&format!("PTTL {key}")).starts_with('-')
+        };
+        self.nodes.iter().position(is_owner).expect("a slot has an owner")
+    }
+
+    fn id(&self, node: usize) -> String {
+        self.nodes[node].command("CLUSTER MYID")
     }
 }
 

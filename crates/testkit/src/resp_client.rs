@@ -50,6 +50,12 @@ impl RespClient {
         strings(&self.ask(&[b"GET", key])).pop()
     }
 
+    /// Returns the strings of the reply to a command.
+    #[track_caller]
+    pub fn strings(&mut self, words: &[&[u8]]) -> Vec<Vec<u8>> {
+        strings(&self.ask(words))
+    }
+
     /// Returns the names that match this pattern.
     #[track_caller]
     pub fn names(&mut self, pattern: &str) -> Vec<Vec<u8>> {

@@ -142,21 +142,24 @@ const APART = Buffer.from('a')
 const MEMBER = Buffer.from('i')
 const MEMBER_LIST = Buffer.from('m')
 
-/** The first half of the SHA-256 of a record's name, as 32 hexadecimal digits. */
+/** The first half of the SHA-256 of a record's name, as 32 hexadecimal digits; those of a fleet begin with a mark. */
 export type Digest = string
 
 export function digestOfKey(key: Buffer): Digest {
   return digest(Buffer.concat([RECORD, key]))
 }
 
+/** Marks the digests of a fleet's records, whose names are different. */
+const OF_FLEET = 'fleet:'
+
 /** The digest of the record of a fleet member. */
 export function digestOfMember(id: string): Digest {
-  return digest(Buffer.concat([MEMBER, Buffer.from(id, 'hex')]))
+  return OF_FLEET + digest(Buffer.concat([MEMBER, Buffer.from(id, 'hex')]))
 }
 
 /** The digest of the list of fleet members. */
 export function digestOfMemberList(): Digest {
-  return digest(MEMBER_LIST)
+  return OF_FLEET + digest(MEMBER_LIST)
 }
 
 /** The digest of a response that is stored separately from its record. */
@@ -178,7 +181,9 @@ export class Names {
     this.#record = new RegExp(`^${escapeRegExp(prefix)}r:\\{([0-9a-f]{32})\\}$`)
   }
 
+  /** The records of a fleet are in the cluster slot of the log, so that a client that reaches the log reaches them too. */
   record(digest: Digest): string {
+    if (digest.startsWith(OF_FLEET)) return `${this.prefix}m:{${this.log}}:${digest.slice(OF_FLEET.length)}`
     return `${this.prefix}r:{${digest}}`
   }
 

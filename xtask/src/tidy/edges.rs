@@ -22,7 +22,7 @@ pub(super) const ALLOWED_EDGES: [(&str, &[&str]); 24] = [
     ("terminal", &[]),
     ("option-table", &[]),
     ("otlp", &["telemetry"]),
-    ("store", &["breaker", "telemetry"]),
+    ("store", &["breaker", "resp", "telemetry"]),
     ("message", &["caching", "http1", "store", "telemetry"]),
     ("origin", &["breaker", "caching", "http1", "message", "store", "telemetry"]),
     ("cache", &["caching", "http1", "message", "origin", "store", "telemetry"]),

@@ -5,11 +5,13 @@ use std::time::Duration;
 use cache::Cache;
 use fleet::Tier;
 use fleet::purge_log::FleetLog;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use message::clock::now;
 use message::head::Scheme;
 use serde::Serialize;
-use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
+use store::backing::{
+    BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord, Replication,
+};
 use store::fleet::{Arrival, Arrivals};
 use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
 
@@ -33,11 +35,14 @@ pub struct PurgeReach {
     /// Stores whose servers haven't recorded the purge yet. Other instances apply the purge when the servers have recorded it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub silent_stores: Vec<String>,
+    /// Stores whose replicas haven't confirmed the purge in time: a fail-over may lose it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_replicated: Vec<String>,
 }
 
 impl PurgeReach {
-    fn of(store: &Store, reached: Result<Arrivals, BackingError>) -> Self {
-        let Arrivals { instances, is_complete } = match reached {
+    fn of(store: &Store, reached: Result<(Arrivals, Replication), BackingError>) -> Self {
+        let (Arrivals { instances, is_complete }, replication) = match reached {
             Ok(reached) => reached,
             Err(error) => {
                 tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
@@ -46,7 +51,12 @@ impl PurgeReach {
         };
         let instances: Vec<_> = instances.into_iter().map(|reach| InstanceReach::of(store, reach)).collect();
         let all = instances.iter().all(|instance| instance.reached_ms.is_some());
-        Self { complete: is_complete && all && !instances.is_empty(), instances, ..Self::default() }
+        let not_replicated = match replication {
+            Replication::Complete => Vec::new(),
+            Replication::Incomplete => vec![store.name.clone()],
+        };
+        let complete = is_complete && all && !instances.is_empty() && not_replicated.is_empty();
+        Self { complete, instances, not_replicated, ..Self::default() }
     }
 
     /// Combines the reach in two stores.
@@ -54,6 +64,7 @@ impl PurgeReach {
         self.complete &= other.complete;
         self.instances.extend(other.instances);
         self.silent_stores.extend(other.silent_stores);
+        self.not_replicated.extend(other.not_replicated);
         self
     }
 }
@@ -114,6 +125,7 @@ pub(crate) async fn read_on(
                 }
                 Continuity::Trimmed | Continuity::Whole => state,
             };
+            log.own_were_lost();
             invalidations.log_was_lost(LogCursor { id: state.id, offset: state.floor });
             continue;
         }
@@ -169,7 +181,10 @@ fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end
 }
 
 fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
-    let Some(kept) = cache.invalidations.hear(record, keys, end) else { return };
+    let id = record.id;
+    let Some(kept) = cache.invalidations.hear(record, keys, end) else {
+        return tier.log.own_was_read(id);
+    };
     tier.heard_purge();
     cache.fetches.purge(|key, head| doom(&kept.reach, key, head));
 }
@@ -220,24 +235,23 @@ async fn tell_in(
     (cache, log): (&Cache, &FleetLog),
     said: &[LogCursor],
     record: &PurgeRecord,
-) -> Result<Arrivals, BackingError> {
+) -> Result<(Arrivals, Replication), BackingError> {
     let before = cache.invalidations.log_read();
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
-    let reached = match log.send().await? {
+    let (place, has_shrunk) = match log.send().await? {
         // The log has become shorter than the part that an instance has read, so the reported positions have no meaning.
-        Some(place)
-            if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
-                || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
-        {
-            Arrivals { is_complete: false, ..log.reach(place).await }
+        Some(place) => {
+            let is_reached = |read: LogCursor| read.id == place.id && read.offset >= place.offset;
+            let has_shrunk = before.is_some_and(|before| before.id != place.id || is_reached(before));
+            (place, has_shrunk || said.iter().copied().any(is_reached))
         }
-        Some(place) => log.reach(place).await,
         // Another task has written the record in the meantime.
-        None => log.reach(log.backing.log_state().await?.cursor()).await,
+        None => (log.backing.log_state().await?.cursor(), false),
     };
-    let is_complete = reached.is_complete && log.sent() >= posted;
-    Ok(Arrivals { is_complete, ..reached })
+    let (reached, replication) = join(log.reach(place), log.replicate(posted)).await;
+    let is_complete = reached.is_complete && !has_shrunk && log.sent() >= posted;
+    Ok((Arrivals { is_complete, ..reached }, replication))
 }
 
 /// Returns the record that informs other instances that a request has changed the entries of a URL.

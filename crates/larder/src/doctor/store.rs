@@ -33,8 +33,9 @@ fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
         examined.memory_bytes_max.map(memory),
         examined.eviction_policy.as_deref().map(|policy| eviction(policy, examined.memory_bytes_max)),
         examined.tracked_keys_max.map(tracked),
+        (examined.replicas > 0).then(|| examined.replicas_min.map(replicas_min)).flatten(),
         Some(tracking(examined.tracks)),
-        Some(permissions(&examined.refused)),
+        Some(permissions(examined)),
     ];
     findings.into_iter().flatten().collect()
 }
@@ -102,13 +103,19 @@ fn tracking(tracks: bool) -> Finding {
     advised("CLIENT TRACKING of the store", found, (!tracks).then_some((set, DEAF)))
 }
 
-fn permissions(refused: &[&str]) -> Finding {
+fn replicas_min(least: u64) -> Finding {
+    let advice = (least == 0).then_some(("1 or more, with `min-replicas-max-lag 10`", CUT_OFF));
+    advised("min-replicas-to-write of the store", least.to_string(), advice)
+}
+
+fn permissions(Examined { refused, replicas, .. }: &Examined) -> Finding {
     let found = if refused.is_empty() {
         "all required commands".to_owned()
     } else {
         format!("without {}", refused.join(", "))
     };
-    let needed = refused.iter().any(|command| !OPTIONAL.contains(command));
+    let is_needed = |command: &str| !OPTIONAL.contains(&command) && (command != "WAIT" || *replicas > 0);
+    let needed = refused.iter().any(|command| is_needed(command));
     advised(
         "permissions of the user of the store",
         found,
@@ -138,6 +145,8 @@ const FULL: &str = "a full server that evicts nothing refuses every write, inclu
 const LOG_EVICTED: &str =
     "the purge log has no TTL and could be evicted; everything stored before would then be validated";
 const TABLE: &str = "copies in memory beyond this limit are read again before their next use";
+const CUT_OFF: &str =
+    "a master that is cut off from its replicas goes on accepting writes and purges, which a fail-over loses";
 const DEAF: &str = "instances don't notice changes by others";
 const NEEDED: &str = "without them operations fail";
 
@@ -156,6 +165,8 @@ mod tests {
             memory_bytes_max: Some(1 << 30),
             eviction_policy: Some("volatile-lfu".to_owned()),
             tracked_keys_max: Some(1_000_000),
+            replicas: 1,
+            replicas_min: Some(1),
             tracks: true,
             refused: Vec::new(),
         }
@@ -173,7 +184,7 @@ mod tests {
     #[test]
     fn a_fit_server_needs_no_advice() {
         assert_eq!(advised(&fit()), Vec::<Cow<'_, str>>::new());
-        assert_eq!(judge(&fit(), Duration::from_millis(50)).len(), 9);
+        assert_eq!(judge(&fit(), Duration::from_millis(50)).len(), 10);
         let silent = Examined {
             version: None,
             is_master: None,
@@ -181,7 +192,9 @@ mod tests {
             memory_bytes_max: None,
             eviction_policy: None,
             tracked_keys_max: None,
-            refused: vec!["ROLE", "TIME"],
+            replicas: 0,
+            replicas_min: None,
+            refused: vec!["ROLE", "TIME", "WAIT"],
             ..fit()
         };
         assert_eq!(advised(&silent), Vec::<Cow<'_, str>>::new());
@@ -203,7 +216,9 @@ mod tests {
         check(|server| server.eviction_policy = Some("noeviction".to_owned()), "policy");
         check(|server| server.eviction_policy = Some("allkeys-lru".to_owned()), "policy");
         check(|server| server.tracked_keys_max = Some(1000), "tracking-table");
+        check(|server| server.replicas_min = Some(0), "min-replicas-to-write");
         check(|server| server.tracks = false, "TRACKING");
         check(|server| server.refused = vec!["ROLE", "APPEND"], "permissions");
+        check(|server| server.refused = vec!["WAIT"], "permissions");
     }
 }

@@ -124,11 +124,22 @@ fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<Stri
     })
 }
 
+fn store_name(store: &str) -> String {
+    if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") }
+}
+
 /// Prints how many of the instances that share a store have applied a purge. Returns whether all have.
 fn reached(answer: &Value) -> bool {
     let Some(fleet) = answer.get("fleet") else { return true };
     let instances: Vec<_> = list(fleet, "instances").collect();
     let silent: Vec<_> = texts(fleet, "silent_stores").collect();
+    let unsafe_stores: Vec<_> = texts(fleet, "not_replicated").collect();
+    for store in &unsafe_stores {
+        let which = store_name(store);
+        output::hint(&format!(
+            "not replicated: most replicas of {which} have not confirmed it, so a fail-over may lose it"
+        ));
+    }
     for late in instances.iter().filter(|instance| reached_ms(instance).is_none()) {
         let text = |key| late.get(key).and_then(Value::as_str).unwrap_or_default();
         let place = of_store(text("store"));
@@ -137,12 +148,11 @@ fn reached(answer: &Value) -> bool {
     let is_complete = flag(fleet, "complete");
     if is_complete {
         tell_complete(&instances);
-    } else if silent.is_empty() {
+    } else if silent.is_empty() && unsafe_stores.is_empty() {
         output::hint("unknown whether these are all instances, and whether all have applied it");
     }
     for store in silent {
-        let which =
-            if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") };
+        let which = store_name(store);
         output::hint(&format!(
             "{which} has not received the purge yet: other instances apply it once it has"
         ));

@@ -54,6 +54,7 @@ mod origin {
 /// Several instances with one store.
 mod fleet {
     mod collapsing;
+    mod fail_over;
     pub(crate) mod instances;
     mod kv_store;
     pub(crate) mod purge_waits;

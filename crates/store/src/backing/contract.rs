@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::error::BackingError;
 use super::health::Health;
 use super::lease::{Lease, LeaseRequest, RenewOutcome, TakeOutcome};
-use super::log::{AppendOutcome, LogCursor, LogPart, LogState};
+use super::log::{AppendOutcome, LogCursor, LogPart, LogState, Replication};
 use super::record::{Loaded, PutOutcome, Tracking, Version, WaitOutcome, Write};
 use super::watch::{CopyStatus, Source, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
@@ -148,6 +148,12 @@ pub trait Backing: Send + Sync {
 
     /// Appends records to the current log. If its id isn't the one known to the caller, the log was lost.
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome>;
+
+    /// Waits up to `limit` until most servers of the tier have all records that were appended before.
+    fn replicate_log(&self, limit: Duration) -> Pending<'_, Replication> {
+        let _ = limit;
+        Box::pin(async { Ok(Replication::Complete) })
+    }
 
     /// Reads records beginning at `from`, or at the floor if that is higher: at least one if there are any, and at most
     /// [`LOG_APPEND_BYTES_MAX`](super::LOG_APPEND_BYTES_MAX) bytes in total.

@@ -27,7 +27,7 @@ use super::contract::{Backing, Pending};
 use super::error::BackingError;
 use super::guard::{Deadlines, Guarded};
 use super::lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome, Token};
-use super::log::{AppendOutcome, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState, Safety};
+use super::log::{AppendOutcome, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogPart, LogState};
 use super::record::{
     Expected, KEY_BYTES_MAX, Loaded, PutOutcome, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking,
     Version, WaitOutcome, Write,
@@ -463,7 +463,7 @@ impl Backing for Double {
             if records.iter().map(Bytes::len).sum::<usize>() > LOG_APPEND_BYTES_MAX {
                 return AppendOutcome::NotStored(Refusal::TooLarge);
             }
-            AppendOutcome::Taken { state: state.append(records), safety: Safety::AsConfigured }
+            AppendOutcome::Taken(state.append(records))
         }))
     }
 

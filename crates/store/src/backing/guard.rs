@@ -12,7 +12,7 @@ use super::contract::{Backing, Pending};
 use super::error::BackingError;
 use super::health::{Durations, Health, Operation};
 use super::lease::{Lease, LeaseRequest, RenewOutcome, TakeOutcome};
-use super::log::{AppendOutcome, LogCursor, LogPart, LogState};
+use super::log::{AppendOutcome, LogCursor, LogPart, LogState, Replication};
 use super::record::{Loaded, PutOutcome, Tracking, Version, WaitOutcome, Write};
 use super::watch::{CopyStatus, Source, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
@@ -246,6 +246,11 @@ impl Backing for Guarded {
 
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, AppendOutcome> {
         self.ask(Operation::Log, move |tier| tier.append_log(records))
+    }
+
+    /// Like a wait, this is long by nature.
+    fn replicate_log(&self, limit: Duration) -> Pending<'_, Replication> {
+        Box::pin(within(limit + self.deadlines.log, self.inner.replicate_log(limit)))
     }
 
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {

@@ -65,24 +65,19 @@ impl LogState {
 /// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendOutcome {
-    /// The records were appended; they end at or before the end in `state`.
-    Taken {
-        /// State of the log after the append.
-        state: LogState,
-        /// Number of nodes that have the records.
-        safety: Safety,
-    },
+    /// The records are in the log, at or before the end of this state.
+    Taken(LogState),
     /// The records exceed [`LOG_APPEND_BYTES_MAX`].
     NotStored(Refusal),
 }
 
-/// Whether records survive the loss of a node.
+/// Whether records survive the loss of the server that took them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Safety {
-    /// As many nodes have them as the operator configured.
-    AsConfigured,
-    /// Fewer nodes have them, or they got them too late.
-    Behind,
+pub enum Replication {
+    /// Most servers have them, or there are no replicas.
+    Complete,
+    /// Too few replicas have confirmed them in time.
+    Incomplete,
 }
 
 /// One record of the log.

@@ -14,22 +14,24 @@ use super::dispatcher::PushDispatcher;
 use super::heartbeat::Beat;
 use super::names::Names;
 use super::reply;
-use super::wire::{Connector, OpenError, Wire};
+use super::wire::{Connector, Mode, OpenError, Wire};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
 /// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits for a
 /// megabyte of data. Commands that need WATCH use an *exclusive* connection, which is borrowed by one caller at a time.
+#[derive(Clone)]
 pub(super) struct Connections {
     pub(super) source: Source,
     pub(super) names: Names,
     pub(super) control: Wire,
     pub(super) dispatcher: Arc<PushDispatcher>,
     pub(super) comparison: Comparison,
-    pub(super) bulk_room: Semaphore,
-    bulk: RwLock<Option<Arc<Wire>>>,
-    exclusive: ExclusivePool,
+    pub(super) bulk_room: Arc<Semaphore>,
+    bulk: Arc<RwLock<Option<Wire>>>,
+    exclusive: Arc<ExclusivePool>,
     demotion: Arc<Notify>,
     connector: Connector,
+    mode: Mode,
 }
 
 /// A new generation, with the tasks of two connections and the first heartbeat.
@@ -88,7 +90,7 @@ impl Connections {
         connector: &Connector,
         dispatcher: Arc<PushDispatcher>,
         source: Source,
-        names: &Names,
+        (names, probe): (&Names, &str),
     ) -> Result<Opened, OpenError> {
         let demotion = Arc::new(Notify::new());
         let receiver = Arc::clone(&dispatcher);
@@ -102,8 +104,8 @@ impl Connections {
         }?;
         let ((), comparison, beat) = tokio::try_join! {
             async { track(&control).await.map_err(OpenError::Tracking) },
-            async { comparison(&control, names).await.map_err(OpenError::SetUp) },
-            async { Beat::of(&control).await.map_err(OpenError::SetUp) },
+            async { comparison(&control, probe).await.map_err(OpenError::SetUp) },
+            async { Beat::of(&control, connector.redirections()).await.map_err(OpenError::SetUp) },
         }?;
         let connections = Self {
             source,
@@ -111,25 +113,41 @@ impl Connections {
             control,
             dispatcher,
             comparison,
-            bulk_room: Semaphore::new(BULK_ROOM_KIB),
-            bulk: RwLock::new(Some(Arc::new(bulk))),
-            exclusive: ExclusivePool::new(connector.timeout()),
+            bulk_room: Arc::new(Semaphore::new(BULK_ROOM_KIB)),
+            bulk: Arc::new(RwLock::new(Some(bulk))),
+            exclusive: Arc::new(ExclusivePool::new(connector.timeout())),
             demotion,
             connector: connector.clone(),
+            mode: Mode::Plain,
         };
         Ok(Opened { connections: Arc::new(connections), control: controlling, bulk: bulking, beat })
+    }
+
+    /// Returns how to connect to this server.
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
     }
 
     /// Reopens *bulk*. The returned task ends when the connection does.
     pub(super) async fn reopen_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
         let (wire, driving) =
             self.connector.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.demotion)).await?;
-        *self.bulk.write() = Some(Arc::new(wire));
+        *self.bulk.write() = Some(wire);
         Ok(driving)
     }
 
-    pub(super) fn bulk(&self) -> Result<Arc<Wire>, BackingError> {
-        let bulk = self.bulk.read().clone().filter(|wire| !wire.is_closed());
+    /// Returns the same connections, for requests to a node that is taking over their slot.
+    pub(super) fn asking(&self) -> Self {
+        Self { control: self.control.in_mode(Mode::Asking), mode: Mode::Asking, ..self.clone() }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.mode == Mode::Asking
+    }
+
+    pub(super) fn bulk(&self) -> Result<Wire, BackingError> {
+        let bulk =
+            self.bulk.read().as_ref().filter(|wire| !wire.is_closed()).map(|wire| wire.in_mode(self.mode));
         bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is reconnecting".into()))
     }
 
@@ -151,7 +169,7 @@ impl Connections {
     }
 
     pub(super) async fn exclusive(&self) -> Result<Borrowed<'_>, BackingError> {
-        self.exclusive.borrow(&self.connector, &self.demotion).await
+        self.exclusive.borrow(&self.connector, &self.demotion, self.mode).await
     }
 
     /// Closes all connections, including lent ones, so that pending requests fail.
@@ -174,16 +192,17 @@ impl ExclusivePool {
         &self,
         connector: &Connector,
         demotion: &Arc<Notify>,
+        mode: Mode,
     ) -> Result<Borrowed<'_>, BackingError> {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
             .map_err(|error| BackingError::Unreachable(Box::new(error)))?;
-        let lent = match self.shared.take() {
+        let (wire, permit) = match self.shared.take() {
             Some(wire) => (wire, permit),
             None => self.open(permit, connector, demotion).await?,
         };
-        Ok(Borrowed { lent: Some(lent), exclusive: self })
+        Ok(Borrowed { lent: Some((wire.in_mode(mode), permit)), exclusive: self })
     }
 
     /// Opens a connection in a task of its own: if this caller stops waiting, the next one gets the connection.
@@ -279,9 +298,8 @@ async fn track(wire: &Wire) -> Result<(), BackingError> {
 }
 
 /// Tests whether the server supports IFEQ. Writes nothing, because the tested key never exists.
-async fn comparison(wire: &Wire, names: &Names) -> Result<Comparison, BackingError> {
-    let answer =
-        wire.ask_one(cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1)).await?;
+async fn comparison(wire: &Wire, probe: &str) -> Result<Comparison, BackingError> {
+    let answer = wire.ask_one(cmd("SET").arg(probe).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1)).await?;
     Ok(if answer == Value::Nil { Comparison::ByServer } else { Comparison::ByUs })
 }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::settings::{Address, Host, RemoteSettings};
+use super::settings::{Address, Host, RemoteSettings, Seeds, Sentinels};
 
 /// A stream of bytes in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -24,16 +24,41 @@ pub(super) enum Target {
     Unix(Box<std::path::Path>),
 }
 
-impl Target {
-    /// Resolves settings to a target. Reads the root certificates of the system if needed.
+/// How to reach the hosts of a service.
+#[derive(Clone)]
+pub(super) enum Transport {
+    Tcp,
+    Tls(TlsConnector),
+}
+
+impl Transport {
+    /// Returns the transport of a store. Reads the root certificates of the system if needed.
     pub(super) fn of(settings: &RemoteSettings) -> Self {
         match &settings.address {
-            Address::Tcp(host) => Self::Tcp(host.clone()),
-            Address::Unix(path) => Self::Unix(path.clone()),
-            Address::Tls(host) => {
+            Address::Tls(_)
+            | Address::Sentinels(Sentinels { tls: true, .. })
+            | Address::Cluster(Seeds { tls: true, .. }) => {
                 let config = settings.tls.clone().unwrap_or_else(system_roots_config);
-                Self::Tls(host.clone(), TlsConnector::from(config))
+                Self::Tls(TlsConnector::from(config))
             }
+            Address::Tcp(_) | Address::Unix(_) | Address::Sentinels(_) | Address::Cluster(_) => Self::Tcp,
+        }
+    }
+
+    pub(super) fn to(&self, host: &Host) -> Target {
+        match self {
+            Self::Tcp => Target::Tcp(host.clone()),
+            Self::Tls(connector) => Target::Tls(host.clone(), connector.clone()),
+        }
+    }
+}
+
+impl Target {
+    /// Returns the host; `None` for a socket.
+    pub(super) fn host(&self) -> Option<&Host> {
+        match self {
+            Self::Tcp(host) | Self::Tls(host, _) => Some(host),
+            Self::Unix(_) => None,
         }
     }
 

@@ -118,6 +118,15 @@ impl PushDispatcher {
         self.tell_suspect(&suspect);
     }
 
+    /// Announces that other nodes now have some of the records.
+    pub(super) fn moved(&self, has_moved: impl Fn(Digest) -> bool) {
+        let suspect = self.table.lock().moved(&has_moved);
+        self.tell_suspect(&suspect);
+        let waiting: Vec<Digest> =
+            self.waiting.lock().keys().copied().filter(|digest| has_moved(*digest)).collect();
+        waiting.into_iter().for_each(|digest| self.wake(digest));
+    }
+
     /// Announces that everything may have changed: the server flushed its data, or the connection has ended.
     pub(super) fn all_changed(&self) {
         self.table.lock().all_changed();

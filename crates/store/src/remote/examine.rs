@@ -8,10 +8,11 @@ use redis::{Cmd, Pipeline, Value, cmd, pipe};
 use tokio::sync::Notify;
 
 use super::heartbeat::{Beat, Role};
+use super::master::Master;
 use super::names::Names;
 use super::reply::{self, Refused};
 use super::settings::RemoteSettings;
-use super::wire::{Connector, Wire};
+use super::wire::{Redirections, Wire};
 use crate::backing::BackingError;
 
 /// Properties of a server; `None` for each one that the server doesn't report.
@@ -31,6 +32,10 @@ pub struct Examined {
     pub eviction_policy: Option<String>,
     /// Maximum number of keys that the server tracks for all clients in total; 0 for no limit.
     pub tracked_keys_max: Option<u64>,
+    /// Number of replicas that are connected.
+    pub replicas: u32,
+    /// Number of replicas below which the server refuses writes; 0 for no such limit.
+    pub replicas_min: Option<u64>,
     /// Whether the server announces changes to its clients.
     pub tracks: bool,
     /// Required commands that this user may not use, or that the server doesn't know.
@@ -47,21 +52,24 @@ pub struct ExamineError(Box<dyn Error + Send + Sync>);
 /// # Errors
 /// If the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
-    let connector = Connector::new(settings);
+    let connector = Master::new(settings).find_once().await.map_err(|why| ExamineError((*why).into()))?;
     let ignore = |_| Ok::<(), ()>(());
     let opened = connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await;
     let (wire, _driving) = opened.map_err(|error| ExamineError(error.into()))?;
-    ask(&wire, &Names::new(&settings.prefix)).await.map_err(|error| ExamineError(error.into()))
+    let names = Names::new(&settings.prefix);
+    ask(&wire, &names, connector.redirections()).await.map_err(|error| ExamineError(error.into()))
 }
 
-async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
+async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<Examined, BackingError> {
     let refused = refused(wire, names).await?;
-    let [info, memory, policy, tracked] = wire.ask_for(&settings()).await?;
-    let beat = Beat::of(wire).await?;
+    let [info, memory, policy, tracked, replicas] = wire.ask_for(&settings()).await?;
+    let beat = Beat::of(wire, Redirections::Unexpected).await?;
     Ok(Examined {
         version: text(info).as_deref().and_then(version),
         is_master: match beat.role {
             Role::Master => Some(true),
+            // Any node of a cluster names the masters.
+            Role::Other if redirections == Redirections::Followed => None,
             Role::Other => Some(false),
             Role::Unknown => None,
         },
@@ -70,6 +78,8 @@ async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
         memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
         eviction_policy: setting(policy),
         tracked_keys_max: setting(tracked).and_then(|text| text.parse().ok()),
+        replicas: beat.replicas,
+        replicas_min: setting(replicas).and_then(|text| text.parse().ok()),
         tracks: !refused.iter().any(|command| command.starts_with("CLIENT")),
         refused,
     })
@@ -78,7 +88,7 @@ async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
 fn settings() -> Pipeline {
     let mut question = pipe();
     question.cmd("INFO").arg("server");
-    for name in ["maxmemory", "maxmemory-policy", "tracking-table-max-keys"] {
+    for name in ["maxmemory", "maxmemory-policy", "tracking-table-max-keys", "min-replicas-to-write"] {
         question.cmd("CONFIG").arg("GET").arg(name);
     }
     question
@@ -87,7 +97,7 @@ fn settings() -> Pipeline {
 /// Tries each required command, on an unused key, and returns the refused ones.
 async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
     let probe = &*names.probe();
-    let commands: [(&'static str, &[&str]); 18] = [
+    let commands: [(&'static str, &[&str]); 19] = [
         ("CLIENT TRACKING", &["ON", "OPTIN"]),
         ("CLIENT CACHING", &["YES"]),
         ("SET", &[probe, "0", "PX", "1000"]),
@@ -106,6 +116,7 @@ async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, Backin
         ("PING", &[]),
         ("ROLE", &[]),
         ("TIME", &[]),
+        ("WAIT", &["0", "1"]),
     ];
     let mut question = pipe();
     for (command, arguments) in commands {

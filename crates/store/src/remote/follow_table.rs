@@ -82,6 +82,12 @@ impl FollowTable {
         Some(followed.key)
     }
 
+    /// Handles the loss of some records to other nodes. Returns their keys.
+    pub(super) fn moved(&mut self, has_moved: impl Fn(Digest) -> bool) -> Vec<Box<[u8]>> {
+        let digests: Vec<Digest> = self.keys.keys().copied().filter(|digest| has_moved(*digest)).collect();
+        digests.into_iter().filter_map(|digest| self.changed(digest)).collect()
+    }
+
     /// Handles a report that everything has changed.
     pub(super) fn all_changed(&mut self) {
         self.keys.retain(|_, followed| followed.loading > 0);

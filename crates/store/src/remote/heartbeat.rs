@@ -6,24 +6,38 @@ use redis::{Pipeline, Value, pipe};
 
 use super::clock::ClockReading;
 use super::reply::{self, Refused};
-use super::wire::Wire;
+use super::slots::{self, ClusterInfo};
+use super::wire::{Redirections, Wire};
 use crate::backing::BackingError;
 
 /// Reply to a heartbeat, and the time when the heartbeat was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
     pub(super) role: Role,
+    /// Number of replicas that are connected to a master; 0 if unknown.
+    pub(super) replicas: u32,
     pub(super) sent: Instant,
+    /// State of the cluster, if it was asked for.
+    pub(super) cluster: Option<ClusterInfo>,
     /// Reading of the server's clock.
     pub(super) clock: Option<ClockReading>,
 }
 
 impl Beat {
-    pub(super) async fn of(wire: &Wire) -> Result<Self, BackingError> {
+    pub(super) async fn of(wire: &Wire, redirections: Redirections) -> Result<Self, BackingError> {
         let (sent, asked) = (Instant::now(), SystemTime::now());
-        let Pulse { role, clock_us } = pulse(wire.ask(&question()).await?)?;
+        let mut question = question();
+        if redirections == Redirections::Followed {
+            question.cmd("CLUSTER").arg("INFO");
+        }
+        let mut answers = wire.ask(&question).await?;
+        let cluster = match answers.len() {
+            3.. => Some(slots::cluster_info(answers.remove(2))?),
+            _ => None,
+        };
+        let Pulse { role, replicas, clock_us } = pulse(answers)?;
         let clock = clock_us.map(|clock_us| ClockReading { clock_us, asked, round_trip: sent.elapsed() });
-        Ok(Self { role, sent, clock })
+        Ok(Self { role, replicas, sent, cluster, clock })
     }
 }
 
@@ -38,6 +52,7 @@ fn question() -> Pipeline {
 #[derive(Debug, PartialEq, Eq)]
 struct Pulse {
     role: Role,
+    replicas: u32,
     /// Microseconds since the Unix epoch; `None` if the server doesn't report the time.
     clock_us: Option<u64>,
 }
@@ -54,17 +69,22 @@ pub(super) enum Role {
 /// Parses the reply.
 fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
     let [role, time] = reply::exactly(values)?;
-    Ok(Pulse { role: self::role(role)?, clock_us: clock_us(time)? })
+    let (role, replicas) = self::role(role)?;
+    Ok(Pulse { role, replicas, clock_us: clock_us(time)? })
 }
 
-fn role(value: Value) -> Result<Role, BackingError> {
+/// Returns the role, and the number of connected replicas.
+fn role(value: Value) -> Result<(Role, u32), BackingError> {
     match reply::of(value) {
-        Ok(Value::Array(parts)) => Ok(match parts.first() {
-            Some(Value::BulkString(name)) if name == b"master" => Role::Master,
-            _ => Role::Other,
+        Ok(Value::Array(parts)) => Ok(match &parts[..] {
+            [Value::BulkString(name), _, Value::Array(replicas)] if name == b"master" => {
+                (Role::Master, u32::try_from(replicas.len()).unwrap_or(u32::MAX))
+            }
+            [Value::BulkString(name), ..] if name == b"master" => (Role::Master, 0),
+            _ => (Role::Other, 0),
         }),
         Ok(other) => Err(reply::unexpected(&other)),
-        Err(Refused::Forbidden(_) | Refused::Unknown(_)) => Ok(Role::Unknown),
+        Err(Refused::Forbidden(_) | Refused::Unknown(_)) => Ok((Role::Unknown, 0)),
         Err(refused) => Err(refused.into()),
     }
 }
@@ -104,14 +124,15 @@ mod tests {
     fn pulses_are_read() {
         let time = || Value::Array(vec![text("1700000000"), text("250")]);
         let clock_us = Some(1_700_000_000_000_250);
-        let master = Value::Array(vec![text("master"), Value::Int(0), Value::Array(Vec::new())]);
-        check(master, time(), &Pulse { role: Role::Master, clock_us });
+        let connected = Value::Array(vec![Value::Array(vec![text("10.0.0.2"), text("6379"), text("0")])]);
+        let master = Value::Array(vec![text("master"), Value::Int(0), connected]);
+        check(master, time(), &Pulse { role: Role::Master, replicas: 1, clock_us });
         let replica = Value::Array(vec![text("slave"), text("10.0.0.1")]);
-        check(replica, time(), &Pulse { role: Role::Other, clock_us });
+        check(replica, time(), &Pulse { role: Role::Other, replicas: 0, clock_us });
         check(
             Value::Array(Vec::new()),
             Value::Array(Vec::new()),
-            &Pulse { role: Role::Other, clock_us: None },
+            &Pulse { role: Role::Other, replicas: 0, clock_us: None },
         );
         assert!(pulse(vec![Value::Okay, time()]).is_err());
         assert!(pulse(vec![time()]).is_err());

@@ -1,25 +1,27 @@
 //! Life cycle of the connections: they are opened, used, closed and reopened.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::clock::ServerClock;
+use super::cluster::Cluster;
 use super::connections::{Connections, Opened};
 use super::dispatcher::PushDispatcher;
 use super::heartbeat::{Beat, Role};
 use super::log;
-use super::names::Names;
+use super::master::Master;
+use super::names::{Names, slot_of_record};
 use super::settings::{Address, RemoteSettings};
 use super::source_status::SourceStatus;
-use super::wire::{Connector, OpenError};
+use super::wire::{Connector, OpenError, with_causes};
 use crate::backing::{BackingError, Watchers};
 
 /// State that outlives connections.
@@ -30,10 +32,23 @@ pub(super) struct Link {
     /// Limits how many possibly granted leases are being released at a time.
     pub(super) releases: Arc<Semaphore>,
     address: Address,
-    connector: Connector,
+    master: Master,
+    /// Number of replicas that are connected to the server.
+    connected_replicas: AtomicU32,
     verification: Duration,
     followed_bytes_max: usize,
     state: RwLock<State>,
+    cluster: Option<Weak<Cluster>>,
+    /// Whether this server has the log.
+    has_log: watch::Sender<bool>,
+}
+
+/// State that the links of a store share.
+pub(super) struct Shared {
+    pub(super) watchers: Arc<Watchers>,
+    pub(super) generations: Arc<AtomicU32>,
+    /// `None` for a single server.
+    pub(super) cluster: Option<Weak<Cluster>>,
 }
 
 enum State {
@@ -49,6 +64,8 @@ enum DisconnectReason {
     Closed,
     #[error("the server is no longer the master")]
     NotMaster,
+    #[error("the sentinels have named another master")]
+    Moved,
     #[error("no reply to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
     #[error("heartbeat failed")]
@@ -56,14 +73,17 @@ enum DisconnectReason {
 }
 
 impl Link {
-    pub(super) fn new(settings: &RemoteSettings) -> Self {
+    pub(super) fn new(settings: &RemoteSettings, address: &Address, master: Master, shared: &Shared) -> Self {
         Self {
             names: Names::new(&settings.prefix),
-            status: SourceStatus::new(Instant::now()),
-            watchers: Arc::default(),
+            status: SourceStatus::new(Instant::now(), Arc::clone(&shared.generations)),
+            watchers: Arc::clone(&shared.watchers),
+            cluster: shared.cluster.clone(),
+            has_log: watch::channel(shared.cluster.is_none()).0,
             releases: Arc::new(Semaphore::new(RELEASES_MAX)),
-            address: settings.address.clone(),
-            connector: Connector::new(settings),
+            address: address.clone(),
+            master,
+            connected_replicas: AtomicU32::new(0),
             // Heartbeats need an interval of at least a millisecond.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
@@ -87,13 +107,60 @@ impl Link {
         }
     }
 
+    /// Returns the number of replicas, as far as it is known.
+    pub(super) fn replicas(&self) -> u32 {
+        self.connected_replicas.load(Relaxed).max(self.master.known_replicas())
+    }
+
+    /// Notes whether this server has the log.
+    pub(super) fn set_has_log(&self, has_log: bool) {
+        self.has_log.send_if_modified(|known| std::mem::replace(known, has_log) != has_log);
+    }
+
+    /// Reports the records in these slots, which other nodes have now, as suspect.
+    pub(super) fn slots_moved(&self, has_moved: impl Fn(u16) -> bool) {
+        if let Ok(connections) = self.connections() {
+            connections.dispatcher.moved(|digest| has_moved(slot_of_record(digest)));
+        }
+    }
+
+    /// Ends all connections to a server that is no longer used.
+    pub(super) fn leave(&self) {
+        if let Ok(connections) = self.connections() {
+            self.end(&connections, &DisconnectReason::NotMaster);
+        }
+    }
+
+    fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.cluster.as_ref()?.upgrade()
+    }
+
+    /// Returns a name by which the server's commands can be tried.
+    fn probe(&self, connector: &Connector) -> String {
+        match (self.cluster(), connector.host()) {
+            (Some(cluster), Some(host)) => self.names.probe_in(|slot| cluster.owns(host, slot)),
+            _ => self.names.probe(),
+        }
+    }
+
     /// Connects and reconnects until it is dropped.
     pub(super) async fn run(&self) {
+        tokio::select! {
+            never = self.master.follow() => match never {},
+            never = self.keep_connected() => match never {},
+        }
+    }
+
+    async fn keep_connected(&self) -> Infallible {
         let mut failures = 0u32;
         loop {
             failures = failures.saturating_add(1);
-            let begun = timeout(self.connector.timeout(), self.begin()).await;
-            match begun.unwrap_or(Err(OpenError::TimedOut(self.connector.timeout()))) {
+            let connector = self.master.connector();
+            let begun = match &connector {
+                Ok(connector) => self.begin(connector).await,
+                Err(why) => Err(OpenError::UnknownMaster(Arc::clone(why))),
+            };
+            match begun {
                 Ok((opened, clock)) => {
                     let (begun, connections) = (Instant::now(), Arc::clone(&opened.connections));
                     let ending = self.run_generation(opened, clock).await;
@@ -103,22 +170,36 @@ impl Link {
                 }
                 Err(error) => self.set_down(&with_causes(&error)),
             }
-            sleep(pause(failures, chance())).await;
+            // A new master is connected at once.
+            let moved = self.master.moved(connector.as_ref().ok());
+            if timeout(pause(failures, chance()), moved).await.is_ok() {
+                failures = 0;
+            }
         }
     }
 
-    async fn begin(&self) -> Result<(Opened, ServerClock), OpenError> {
+    async fn begin(&self, connector: &Connector) -> Result<(Opened, ServerClock), OpenError> {
+        tokio::select! {
+            () = self.master.moved(Some(connector)) => Err(OpenError::Moved),
+            () = sleep(connector.timeout()) => Err(OpenError::TimedOut(connector.timeout())),
+            begun = self.open(connector) => begun,
+        }
+    }
+
+    async fn open(&self, connector: &Connector) -> Result<(Opened, ServerClock), OpenError> {
         let source = self.status.begin();
         let watchers = Arc::clone(&self.watchers);
         let dispatcher =
             Arc::new(PushDispatcher::new(source, self.names.clone(), watchers, self.followed_bytes_max));
-        let opened = Connections::open(&self.connector, dispatcher, source, &self.names).await?;
+        let opened =
+            Connections::open(connector, dispatcher, source, (&self.names, &self.probe(connector))).await?;
         let mut clock = ServerClock::default();
         if self.process_beat(opened.beat, &mut clock) == Role::Other {
             return Err(OpenError::NoMaster);
         }
         *self.state.write() = State::Up(Arc::clone(&opened.connections));
-        tracing::info!(address = %self.address, generation = source.generation, "remote tier connected");
+        let server = connector.host().map(tracing::field::display);
+        tracing::info!(address = %self.address, server, generation = source.generation, "remote tier connected");
         Ok((opened, clock))
     }
 
@@ -139,6 +220,7 @@ impl Link {
         tokio::select! {
             _ = control => DisconnectReason::Closed,
             () = connections.demoted() => DisconnectReason::NotMaster,
+            () = self.master.moved(Some(connections.connector())) => DisconnectReason::Moved,
             ending = self.send_heartbeats(&connections, clock) => ending,
             never = self.keep_bulk(&connections, bulk) => match never {},
             never = self.follow_log(&connections) => match never {},
@@ -150,7 +232,12 @@ impl Link {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
-            match timeout(self.verification, Beat::of(&connections.control)).await {
+            match timeout(
+                self.verification,
+                Beat::of(&connections.control, connections.connector().redirections()),
+            )
+            .await
+            {
                 Ok(Ok(beat)) if self.process_beat(beat, &mut clock) == Role::Other => {
                     return DisconnectReason::NotMaster;
                 }
@@ -163,7 +250,11 @@ impl Link {
 
     /// Processes the reply to a heartbeat. By then, watchers have received all announcements that preceded the reply.
     fn process_beat(&self, beat: Beat, clock: &mut ServerClock) -> Role {
+        if let (Some(cluster), Some(info)) = (self.cluster(), beat.cluster) {
+            cluster.note_beat(info);
+        }
         if beat.role != Role::Other {
+            self.connected_replicas.store(beat.replicas, Relaxed);
             if let Some(reading) = beat.clock {
                 let before_ms = self.status.clock_ahead_ms();
                 let ahead_ms = clock.add(reading, Instant::now());
@@ -192,6 +283,19 @@ impl Link {
     /// Announces each change of the log, and once at the start that it may have changed, because there was no connection before. A watcher
     /// may read the log immediately: its request follows the one that tracks the log on the same connection, so no change is missed.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
+        let mut has_log = self.has_log.subscribe();
+        loop {
+            // The sender lives as long as this link.
+            let _ = has_log.wait_for(|has_log| *has_log).await;
+            let mut lost = has_log.clone();
+            tokio::select! {
+                _ = lost.wait_for(|has_log| !*has_log) => {}
+                never = self.follow_own_log(connections) => match never {},
+            }
+        }
+    }
+
+    async fn follow_own_log(&self, connections: &Connections) -> Infallible {
         loop {
             let (followed, ()) = tokio::join! {
                 biased;
@@ -223,6 +327,9 @@ impl Link {
         self.set_down(&with_causes(ending));
         connections.close();
         connections.dispatcher.all_changed();
+        if let Some(cluster) = self.cluster() {
+            cluster.changed();
+        }
     }
 }
 
@@ -235,17 +342,6 @@ async fn reopen_bulk(connections: &Connections) -> JoinHandle<()> {
             Err(_) => failures = failures.saturating_add(1),
         }
     }
-}
-
-/// Returns an error with its causes on one line, because parsers of replies use several lines.
-fn with_causes(error: &dyn Error) -> Arc<str> {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text.lines().map(str::trim).collect::<Vec<_>>().join("; ").into()
 }
 
 /// Timeout of a ping on *bulk*, as a multiple of the verification time. Megabytes may be queued before the ping on a slow network.

@@ -1,5 +1,7 @@
 //! The log: one string to which records are appended.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value, cmd, pipe};
@@ -7,13 +9,14 @@ use redis::{Cmd, Pipeline, Value, cmd, pipe};
 use super::connections::Connections;
 use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
 use super::names::{Names, random_id};
+use super::records::ttl_ms;
 use super::reply::{self, Executed, Written};
 use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
 use crate::backing::{
     AppendOutcome, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord,
-    LogState, Safety,
+    LogState, Replication,
 };
 
 /// Last known start of the log. A guess that usually saves a request when reading.
@@ -92,7 +95,7 @@ pub(super) async fn append(
         };
         match appended {
             WriteAttempt::Done(state) => {
-                return Ok(AppendOutcome::Taken { state, safety: Safety::AsConfigured });
+                return Ok(AppendOutcome::Taken(state));
             }
             WriteAttempt::NoRoom => return Ok(AppendOutcome::NotStored(Refusal::OverBudget)),
             WriteAttempt::Conflict => {}
@@ -117,6 +120,27 @@ async fn append_once(connections: &Connections, frames: &[u8]) -> Result<WriteAt
         Found::Log(state) => WriteAttempt::Done(state),
         Found::NoLog => WriteAttempt::Conflict,
     })
+}
+
+/// Waits until most of the servers, with the master, have everything that was appended before: then it takes two failures at once to lose
+/// it. WAIT blocks its connection and concerns only that connection's writes, so it follows a write on an exclusive one.
+pub(super) async fn replicate(
+    connections: &Connections,
+    replicas: u32,
+    limit: Duration,
+) -> Result<Replication, BackingError> {
+    if replicas == 0 {
+        return Ok(Replication::Complete);
+    }
+    let wanted = replicas.div_ceil(2);
+    let wire = connections.exclusive().await?;
+    let mut waiting = pipe();
+    waiting.cmd("SET").arg(connections.names.replicated()).arg("").arg("PX").arg(1000);
+    waiting.cmd("WAIT").arg(wanted).arg(ttl_ms(limit));
+    let [set, acknowledged] = wire.ask_for(&waiting).await?;
+    reply::done(set)?;
+    let is_complete = reply::integer(acknowledged)? >= i64::from(wanted);
+    Ok(if is_complete { Replication::Complete } else { Replication::Incomplete })
 }
 
 pub(super) async fn read(

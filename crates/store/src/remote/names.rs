@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use resp::{SLOTS, hash_slot};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::settings::Word;
+use crate::address::is_of_fleet;
 use crate::backing::Version;
 use crate::{FillId, SegmentId};
 
@@ -18,6 +20,14 @@ pub(super) struct Digest([u8; 16]);
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: Word,
+}
+
+/// Subject of an operation, which determines the node of a cluster that receives the operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'a> {
+    Key(&'a [u8]),
+    Fill(FillId),
+    Log,
 }
 
 /// Meaning of a name.
@@ -54,6 +64,11 @@ impl fmt::Debug for Digest {
     }
 }
 
+/// Returns the cluster slot of a record and its lease.
+pub(super) fn slot_of_record(digest: Digest) -> u16 {
+    hash_slot(digest.to_string().as_bytes())
+}
+
 /// Returns an unpredictable id, for a lease or a log.
 pub(super) fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
@@ -77,6 +92,31 @@ impl Names {
         format!("{}r:{{{digest}}}", self.prefix.as_str())
     }
 
+    /// Returns the name of the record under a key. The records of a fleet are in the cluster slot of the log, so an instance that reaches
+    /// the log also reaches them.
+    pub(super) fn record_of(&self, key: &[u8], digest: Digest) -> String {
+        match is_of_fleet(key) {
+            true => format!("{0}m:{{{0}log}}:{digest}", self.prefix.as_str()),
+            false => self.record(digest),
+        }
+    }
+
+    /// Returns the cluster slot of a place.
+    pub(super) fn slot(&self, place: Place<'_>) -> u16 {
+        match place {
+            Place::Key(key) if is_of_fleet(key) => self.log_slot(),
+            Place::Key(key) => slot_of_record(Digest::of(key)),
+            Place::Fill(FillId { process, sequence }) => {
+                hash_slot(format!("{process:016x}{sequence:016x}").as_bytes())
+            }
+            Place::Log => self.log_slot(),
+        }
+    }
+
+    pub(super) fn log_slot(&self) -> u16 {
+        hash_slot(self.log().as_bytes())
+    }
+
     /// Returns the name of a lease, in the cluster slot of the record.
     pub(super) fn lease(&self, digest: Digest) -> String {
         format!("{}l:{{{digest}}}", self.prefix.as_str())
@@ -94,9 +134,20 @@ impl Names {
         format!("{}log", self.prefix.as_str())
     }
 
+    /// Returns the name that is written before replicas are waited for.
+    pub(super) fn replicated(&self) -> String {
+        format!("{0}replicated:{{{0}log}}", self.prefix.as_str())
+    }
+
     /// Returns a name under which nothing is ever stored.
     pub(super) fn probe(&self) -> String {
         format!("{}probe", self.prefix.as_str())
+    }
+
+    /// Returns such a name in a cluster slot that a node owns.
+    pub(super) fn probe_in(&self, owns: impl Fn(u16) -> bool) -> String {
+        let names = (0..SLOTS).map(|number| format!("{}:{number}", self.probe()));
+        names.into_iter().find(|name| owns(hash_slot(name.as_bytes()))).unwrap_or_else(|| self.probe())
     }
 
     /// Returns the meaning of a name that the server reports.

@@ -34,16 +34,17 @@ pub(super) async fn load(
         .iter()
         .zip(&digests)
         .map(|(key, digest)| match tracking {
-            Tracking::UntilChanged => connections.dispatcher.load(*digest, key),
-            Tracking::Off => None,
+            // A node that takes a slot over can't follow its keys yet.
+            Tracking::UntilChanged if !connections.is_asking() => connections.dispatcher.load(*digest, key),
+            Tracking::UntilChanged | Tracking::Off => None,
         })
         .collect();
     let mut question = pipe();
-    for (digest, followed) in digests.iter().zip(&followed) {
+    for ((key, digest), followed) in keys.iter().zip(&digests).zip(&followed) {
         if followed.is_some() {
             question.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        look(&mut question, &connections.names.record(*digest));
+        look(&mut question, &connections.names.record_of(key, *digest));
     }
     let mut answers = connections.control.ask(&question).await?.into_iter();
     let mut found = Vec::with_capacity(keys.len());
@@ -71,7 +72,7 @@ pub(super) async fn put(
         return Ok(PutOutcome::LeaseLost);
     }
     let digest = Digest::of(key);
-    let name = connections.names.record(digest);
+    let name = connections.names.record_of(key, digest);
     let condition: &[&[u8]] = match (write.lease, write.expected) {
         (None, Expected::Any) => &[],
         (None, Expected::Absent) => &[b"NX"],
@@ -96,7 +97,7 @@ pub(super) async fn put(
 
 /// Removes a record. Returns `true` if there was one.
 pub(super) async fn remove(connections: &Connections, key: &[u8]) -> Result<bool, BackingError> {
-    let name = connections.names.record(Digest::of(key));
+    let name = connections.names.record_of(key, Digest::of(key));
     Ok(reply::integer(connections.control.ask_one(cmd("UNLINK").arg(name)).await?)? > 0)
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use redis::{ServerError, Value};
 
+use super::slots::{Redirect, RedirectKind};
 use crate::backing::BackingError;
 
 /// Reason why the server refused a command.
@@ -18,8 +19,10 @@ pub(super) enum Refused {
     Forbidden(ServerError),
     /// The server doesn't know the command.
     Unknown(ServerError),
-    /// The server isn't, or is no longer, the master of the key.
+    /// The server isn't, or is no longer, a master.
     NotMaster(ServerError),
+    /// Another node of the cluster has the key.
+    Redirected(Redirect, ServerError),
     /// Any other error.
     Otherwise(ServerError),
 }
@@ -129,6 +132,22 @@ pub(super) fn unexpected(value: &Value) -> BackingError {
 }
 
 impl Refused {
+    fn redirected(kind: RedirectKind, error: ServerError) -> Self {
+        match error.details().and_then(|details| Redirect::parse(kind, details)) {
+            Some(redirect) => Self::Redirected(redirect, error),
+            None => Self::NotMaster(error),
+        }
+    }
+
+    /// Returns the redirection that caused an error.
+    pub(super) fn redirect(error: &BackingError) -> Option<&Redirect> {
+        let BackingError::Unreachable(cause) = error else { return None };
+        match cause.downcast_ref::<Self>()? {
+            Self::Redirected(redirect, _) => Some(redirect),
+            _ => None,
+        }
+    }
+
     pub(super) fn of(error: ServerError) -> Self {
         let is_unknown = error.details().is_some_and(|details| details.starts_with("unknown command"));
         match error.code() {
@@ -139,7 +158,9 @@ impl Refused {
             "EXECABORT" if error.details().is_some_and(|details| details.contains("NOPERM")) => {
                 Self::Forbidden(error)
             }
-            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::NotMaster(error),
+            "READONLY" | "MASTERDOWN" => Self::NotMaster(error),
+            "MOVED" => Self::redirected(RedirectKind::Moved, error),
+            "ASK" => Self::redirected(RedirectKind::Ask, error),
             "ERR" if is_unknown => Self::Unknown(error),
             _ => Self::Otherwise(error),
         }
@@ -154,6 +175,7 @@ impl fmt::Display for Refused {
             | Self::Forbidden(error)
             | Self::Unknown(error)
             | Self::NotMaster(error)
+            | Self::Redirected(_, error)
             | Self::Otherwise(error) => error,
         };
         let (code, details) = (sanitize(error.code()), sanitize(error.details().unwrap_or_default()));

@@ -18,6 +18,10 @@ pub struct RemoteSettings {
     pub username: Option<Box<str>>,
     /// Password.
     pub password: Option<Secret>,
+    /// User name at the sentinels; `None` for their default user.
+    pub sentinel_username: Option<Box<str>>,
+    /// Password at the sentinels; they don't get the server's.
+    pub sentinel_password: Option<Secret>,
     /// Number of the database.
     pub database: u32,
     /// Name of the connections in the server's client list.
@@ -43,6 +47,30 @@ pub enum Address {
     Tls(Host),
     /// Unix socket.
     Unix(Box<Path>),
+    /// The master of a service, which sentinels know.
+    Sentinels(Sentinels),
+    /// A cluster.
+    Cluster(Seeds),
+}
+
+/// Nodes by which a cluster is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// Nodes; at least one.
+    pub hosts: Box<[Host]>,
+    /// Whether connections to all nodes use TLS.
+    pub tls: bool,
+}
+
+/// Sentinels, and the service whose master they know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentinels {
+    /// Sentinels; at least one.
+    pub hosts: Box<[Host]>,
+    /// Name of the service.
+    pub service: Box<str>,
+    /// Whether the connections to the sentinels and to the master use TLS.
+    pub tls: bool,
 }
 
 /// Host name or IP address, and port.
@@ -74,6 +102,8 @@ impl RemoteSettings {
             address,
             username: None,
             password: None,
+            sentinel_username: None,
+            sentinel_password: None,
             database: 0,
             client_name: Word("larder".into()),
             prefix: Word("larder:".into()),
@@ -84,9 +114,9 @@ impl RemoteSettings {
         }
     }
 
-    /// Parses `redis://[user[:password]@]host[:port][/database]`, the same with `rediss` for TLS, or
-    /// `unix://[user[:password]@]/path[?db=database]`. User and password may contain percent escapes. All other settings have their
-    /// defaults.
+    /// Parses `redis://[user[:password]@]host[:port][/database]`, `unix://[user[:password]@]/path[?db=database]`, or, with sentinels,
+    /// `redis+sentinel://[user[:password]@]host[:port][,host[:port]...]/service[/database]`, or for a cluster
+    /// `redis+cluster://[user[:password]@]host[:port][,host[:port]...]`. With `rediss` in place of `redis`, connections use TLS. User and password are those of the server, and may contain percent escapes. All other settings have their defaults.
     ///
     /// # Errors
     /// If the URL is invalid. The error contains no part of the URL, because a password may be in an unexpected place.
@@ -144,8 +174,24 @@ impl fmt::Display for Address {
             Self::Tcp(host) => write!(f, "redis://{host}"),
             Self::Tls(host) => write!(f, "rediss://{host}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Sentinels(sentinels) => sentinels.fmt(f),
+            Self::Cluster(Seeds { hosts, tls }) => write!(f, "{}+cluster://{}", scheme(*tls), list(hosts)),
         }
     }
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+sentinel://{}/{}", scheme(self.tls), list(&self.hosts), self.service)
+    }
+}
+
+fn scheme(tls: bool) -> &'static str {
+    if tls { "rediss" } else { "redis" }
+}
+
+fn list(hosts: &[Host]) -> String {
+    hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
 }
 
 impl fmt::Display for Host {

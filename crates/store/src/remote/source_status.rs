@@ -1,5 +1,6 @@
 //! Time up to which copies are trusted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -17,16 +18,19 @@ pub(super) struct SourceStatus {
     /// Time at which the last answered heartbeat was sent, in milliseconds after `begun`.
     answered_ms: AtomicU64,
     generation: AtomicU32,
+    /// Last generation of all nodes of the tier, so that none is used twice.
+    generations: Arc<AtomicU32>,
     clock_ahead_ms: AtomicI64,
 }
 
 impl SourceStatus {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, generations: Arc<AtomicU32>) -> Self {
         Self {
             begun: now,
             until_ms: AtomicU64::new(0),
             answered_ms: AtomicU64::new(0),
             generation: AtomicU32::new(0),
+            generations,
             clock_ahead_ms: AtomicI64::new(UNKNOWN),
         }
     }
@@ -39,7 +43,9 @@ impl SourceStatus {
     /// Begins a new generation.
     pub(super) fn begin(&self) -> Source {
         self.until_ms.store(0, SeqCst);
-        source(self.generation.fetch_add(1, SeqCst).wrapping_add(1))
+        let generation = self.generations.fetch_add(1, SeqCst).wrapping_add(1);
+        self.generation.store(generation, SeqCst);
+        source(generation)
     }
 
     /// Ends the generation, because the connection was lost or is silent.
@@ -59,6 +65,11 @@ impl SourceStatus {
     pub(super) fn silence(&self, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.begun);
         elapsed.saturating_sub(Duration::from_millis(self.answered_ms.load(SeqCst)))
+    }
+
+    /// Returns whether the current generation can be relied upon.
+    pub(super) fn is_verified(&self, now: Instant) -> bool {
+        self.standing(self.source(), now) == CopyStatus::Verified
     }
 
     pub(super) fn standing(&self, source: Source, now: Instant) -> CopyStatus {
@@ -98,7 +109,7 @@ mod tests {
     fn a_generation_is_relied_upon_for_its_time() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
-        let status = SourceStatus::new(begun);
+        let status = SourceStatus::new(begun, Arc::default());
         assert_eq!(status.standing(status.source(), at(0)), CopyStatus::Unverified, "before there is one");
         let first = status.begin();
         assert_eq!(status.standing(first, at(1)), CopyStatus::Unverified, "before the first heartbeat");
@@ -120,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_unknown_at_first() {
-        let status = SourceStatus::new(Instant::now());
+        let status = SourceStatus::new(Instant::now(), Arc::default());
         assert_eq!(status.clock_ahead_ms(), None);
         status.set_clock_ahead_ms(-3);
         assert_eq!(status.clock_ahead_ms(), Some(-3));

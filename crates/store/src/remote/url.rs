@@ -4,14 +4,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
-use super::settings::{Address, Host};
+use super::settings::{Address, Host, Seeds, Sentinels};
 
 /// Error in the URL of a server. Never contains a part of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
     /// The scheme is unknown.
-    #[error("must begin with redis://, rediss:// or unix://")]
+    #[error(
+        "must begin with redis://, redis+sentinel:// or redis+cluster://, the same with rediss for TLS, or unix://"
+    )]
     Scheme,
     /// The host is missing.
     #[error("has no host")]
@@ -24,6 +26,11 @@ pub enum UrlError {
     /// The port is invalid.
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
+    /// The service is missing or invalid.
+    #[error(
+        "has no service of the sentinels; write redis+sentinel://host1,host2,host3/service/0, with a name of letters, digits, `.`, `-` and `_`"
+    )]
+    Service,
     /// The path of the socket is missing, relative or invalid.
     #[error("must have an absolute socket path of at most 107 bytes without control characters")]
     Path,
@@ -32,6 +39,9 @@ pub enum UrlError {
         "has a database that is not a number from 0 to 4294967295; write redis://host:6379/0, or unix:///path?db=0"
     )]
     Database,
+    /// A cluster was given a database.
+    #[error("has a database; a cluster has only the database 0")]
+    ClusterDatabase,
     /// The URL has an unexpected query or fragment.
     #[error(
         "has an unexpected query or fragment; only unix:// takes a query, for the database: unix:///path?db=0"
@@ -62,12 +72,62 @@ pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
     match scheme {
         "redis" => of_host(rest, Address::Tcp),
         "rediss" => of_host(rest, Address::Tls),
+        "redis+sentinel" => of_sentinels(rest, Encryption::Off),
+        "rediss+sentinel" => of_sentinels(rest, Encryption::On),
+        "redis+cluster" => of_cluster(rest, Encryption::Off),
+        "rediss+cluster" => of_cluster(rest, Encryption::On),
         "unix" => of_socket(rest),
         _ => Err(UrlError::Scheme),
     }
 }
 
 fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
+    let Parts { credentials: (username, password), hosts, path } = parts(rest)?;
+    Ok(Url { address: address(host(hosts, PORT)?), username, password, database: database(path)? })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Encryption {
+    On,
+    Off,
+}
+
+fn of_sentinels(rest: &str, encryption: Encryption) -> Result<Url, UrlError> {
+    let Parts { credentials: (username, password), hosts, path } = parts(rest)?;
+    let hosts = self::hosts(hosts, SENTINEL_PORT)?;
+    let (service, number) = path.split_once('/').unwrap_or((path, ""));
+    // The characters that Redis Sentinel allows.
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if service.is_empty() || !service.bytes().all(is_allowed) {
+        return Err(UrlError::Service);
+    }
+    let sentinels = Sentinels { hosts, service: service.into(), tls: encryption == Encryption::On };
+    Ok(Url { address: Address::Sentinels(sentinels), username, password, database: database(number)? })
+}
+
+fn of_cluster(rest: &str, encryption: Encryption) -> Result<Url, UrlError> {
+    let Parts { credentials: (username, password), hosts, path } = parts(rest)?;
+    // A cluster has only the first database.
+    if database(path)? != 0 {
+        return Err(UrlError::ClusterDatabase);
+    }
+    let seeds = Seeds { hosts: self::hosts(hosts, PORT)?, tls: encryption == Encryption::On };
+    Ok(Url { address: Address::Cluster(seeds), username, password, database: 0 })
+}
+
+fn hosts(text: &str, default_port: u16) -> Result<Box<[Host]>, UrlError> {
+    text.split(',').map(|one| host(one, default_port)).collect()
+}
+
+/// A URL after its scheme.
+struct Parts<'a> {
+    credentials: Credentials,
+    hosts: &'a str,
+    /// Without the leading slash.
+    path: &'a str,
+}
+
+fn parts(rest: &str) -> Result<Parts<'_>, UrlError> {
     if rest.contains('?') {
         return Err(UrlError::UnexpectedPart);
     }
@@ -75,9 +135,8 @@ fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
     if path.contains('@') {
         return Err(UrlError::Escape);
     }
-    let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (username, password) = credentials(who)?;
-    Ok(Url { address: address(self::host(host)?), username, password, database: database(path)? })
+    let (who, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    Ok(Parts { credentials: credentials(who)?, hosts, path })
 }
 
 fn of_socket(rest: &str) -> Result<Url, UrlError> {
@@ -113,7 +172,7 @@ fn credentials(who: &str) -> Result<Credentials, UrlError> {
     Ok((user, password))
 }
 
-fn host(text: &str) -> Result<Host, UrlError> {
+fn host(text: &str, default_port: u16) -> Result<Host, UrlError> {
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (name, rest) = rest.split_once(']').ok_or(UrlError::HostName)?;
@@ -129,7 +188,7 @@ fn host(text: &str) -> Result<Host, UrlError> {
             (host_name(name)?, port)
         }
     };
-    let port = port.map_or(Some(PORT), number).filter(|port| *port > 0).ok_or(UrlError::Port)?;
+    let port = port.map_or(Some(default_port), number).filter(|port| *port > 0).ok_or(UrlError::Port)?;
     Ok(Host { name: name.into(), port })
 }
 
@@ -187,6 +246,8 @@ fn hex(digit: u8) -> Result<u8, UrlError> {
 
 /// Default port of Redis.
 const PORT: u16 = 6379;
+/// Default port of Redis Sentinel.
+const SENTINEL_PORT: u16 = 26_379;
 
 #[cfg(test)]
 mod tests {
@@ -228,6 +289,17 @@ mod tests {
         check("redis://me:h%40sh%2F%25@cache", &url(tcp("cache", 6379), ("me", "h@sh/%"), 0));
         check("redis://me:a@b:c@cache", &url(tcp("cache", 6379), ("me", "a@b:c"), 0));
         check("rediss://me@cache", &url(Address::Tls(host_of("cache", 6379)), ("me", ""), 0));
+        let sentinels = |hosts: &[Host], tls| {
+            Address::Sentinels(Sentinels { hosts: hosts.into(), service: "main-1".into(), tls })
+        };
+        let (one, two) = (host_of("a", 26_379), host_of("::1", 7000));
+        check("redis+sentinel://a/main-1", &url(sentinels(std::slice::from_ref(&one), false), ("", ""), 0));
+        check(
+            "rediss+sentinel://me:hush@a,[::1]:7000/main-1/3",
+            &url(sentinels(&[one, two], true), ("me", "hush"), 3),
+        );
+        let seeds = Seeds { hosts: [host_of("a", 6379), host_of("b", 7000)].into(), tls: false };
+        check("redis+cluster://:hush@a,b:7000/", &url(Address::Cluster(seeds), ("", "hush"), 0));
         check("unix:///run/redis.sock", &url(unix("/run/redis.sock"), ("", ""), 0));
         check("unix://:hush@/run/r?db=2", &url(unix("/run/r"), ("", "hush"), 2));
     }
@@ -279,6 +351,17 @@ mod tests {
             ("unix:///run/r?db=x", UrlError::Database),
             ("unix:///run/r?db=", UrlError::Database),
             ("redis://cache/4294967296", UrlError::Database),
+            ("redis://a,b", UrlError::HostName),
+            ("redis+cluster://a/1", UrlError::ClusterDatabase),
+            ("redis+cluster://a/x", UrlError::Database),
+            ("redis+cluster://", UrlError::Host),
+            ("redis+sentinel://a", UrlError::Service),
+            ("redis+sentinel://a/", UrlError::Service),
+            ("redis+sentinel://a/one two", UrlError::Service),
+            ("redis+sentinel://a/one/x", UrlError::Database),
+            ("redis+sentinel://a,/one", UrlError::Host),
+            ("redis+sentinel:///one", UrlError::Host),
+            ("redis+sentinel://a,b:0/one", UrlError::Port),
         ] {
             check(text, &Err(error));
         }

@@ -164,7 +164,7 @@ impl Watcher for LogReader {
 
 async fn append(tier: &Remote, record: Vec<u8>) -> LogCursor {
     match tier.append_log(&[record.into()]).await.unwrap() {
-        AppendOutcome::Taken { state, .. } => state.cursor(),
+        AppendOutcome::Taken(state) => state.cursor(),
         appended @ AppendOutcome::NotStored(_) => panic!("{appended:?}"),
     }
 }

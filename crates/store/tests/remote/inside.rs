@@ -130,7 +130,7 @@ async fn what_is_no_log_is_begun_anew() {
             redis.command(garbage);
             if is_appended {
                 let appended = tier.append_log(&[Bytes::from_static(b"record")]).await.unwrap();
-                let AppendOutcome::Taken { state, .. } = appended else { panic!("{appended:?}") };
+                let AppendOutcome::Taken(state) = appended else { panic!("{appended:?}") };
                 assert!(!ids.contains(&state.id), "{garbage}");
             }
             let part = tier.read_log(before.cursor()).await.unwrap();

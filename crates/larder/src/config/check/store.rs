@@ -9,7 +9,7 @@ use origin::tls::Verification;
 use rustls::ClientConfig;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;
-use store::remote::{Address, RemoteSettings, Secret, Word};
+use store::remote::{Address, RemoteSettings, Secret, Sentinels, Word};
 
 use super::scope::Scope;
 use super::server::millis;
@@ -53,15 +53,22 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
         RemoteSettings::from_url(url).map_err(|error| format!("the URL {error}"))
     });
     let [prefix, client_name] = ["prefix", "client_name"].map(|key| scope.parsed(table, key, word));
-    let password = match table.node("password_file") {
-        Some(node) => Some(Secret::new(scope.secret(node)?.reveal())),
-        None => None,
-    };
+    let password = password_of(scope, table, "password_file")?;
+    let sentinel_password = password_of(scope, table, "sentinel_password_file")?;
     let named = named?;
+    if !matches!(named.address, Address::Sentinels(_)) {
+        scope.refuse(
+            table,
+            &["sentinel_username", "sentinel_password_file"],
+            "only applies to a URL with sentinels",
+        );
+    }
     let tls = client_config(scope, table, &named.address)?;
     Some(RemoteSettings {
         username: table.text("username").map(Into::into).or(named.username),
         password: password.or(named.password),
+        sentinel_username: table.text("sentinel_username").map(Into::into),
+        sentinel_password,
         prefix: prefix?,
         client_name: client_name?,
         verification: table.get("verification_time"),
@@ -71,6 +78,14 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
         address: named.address,
         database: named.database,
     })
+}
+
+/// Returns `None` if the file is wrong, and `Some(None)` if there is none.
+fn password_of(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<Option<Secret>> {
+    match table.node(key) {
+        Some(node) => Some(Some(Secret::new(scope.secret(node)?.reveal()))),
+        None => Some(None),
+    }
 }
 
 fn instance_name(text: &str) -> Result<String, String> {
@@ -92,8 +107,8 @@ fn client_config(
     if tls::KEYS.iter().all(|key| table.given(key).is_none()) {
         return Some(None);
     }
-    if !matches!(address, Address::Tls(_)) {
-        scope.refuse(table, &tls::KEYS, "only applies to a `rediss://` URL");
+    if !matches!(address, Address::Tls(_) | Address::Sentinels(Sentinels { tls: true, .. })) {
+        scope.refuse(table, &tls::KEYS, "only applies to a `rediss` URL");
         return None;
     }
     let at = (table, table.node("url")?);

@@ -48,12 +48,23 @@ section! {
     /// URL of the server.
     ///
     /// It may contain a user and password (`redis://user:password@host`), with percent escapes; a file is the better place for a password.
-    /// A server of a Redis Cluster can't be used yet.
-    url = Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`").required().kept(),
+    /// With `redis+sentinel`, it names sentinels and a service, and the service's current master is used. A server of a Redis Cluster can't
+    /// be used yet.
+    url = Text("`redis://HOST:PORT/DATABASE`, `redis+sentinel://HOST1,HOST2,HOST3/SERVICE/DATABASE`, `rediss://...` and `rediss+sentinel://...` for TLS, or `unix:///path/of/socket`")
+        .required()
+        .kept(),
     /// User to log in as (ACL).
     username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
     /// File with the password in its first line.
     password_file = SecretFile.absent("the password in the URL, or none").kept(),
+    /// User to log in as at the sentinels.
+    ///
+    /// Requires a `url` with sentinels.
+    sentinel_username = Text("a name").absent("the sentinels' default user").kept(),
+    /// File with the password for the sentinels in its first line. They don't get the server's password.
+    ///
+    /// Requires a `url` with sentinels.
+    sentinel_password_file = SecretFile.absent("none").kept(),
     /// Prefix of all keys on the server.
     ///
     /// Instances with the same prefix share their stored responses; two fleets on one server need different prefixes.
@@ -64,7 +75,7 @@ section! {
     client_name = Text("up to 64 characters without spaces and braces").default("larder").kept(),
     /// PEM file with the certificate authorities that may sign the server's certificate.
     ///
-    /// Requires a `url` with `rediss://`.
+    /// Requires a `url` with `rediss`.
     ca_file = FILE.absent("the system's certificate authorities").kept(),
     /// PEM file with a certificate chain that Larder presents to the server.
     ///

@@ -1,6 +1,6 @@
 //! A fleet whose store fails: no client request fails, no wrong response is served, and all instances agree again once the store is back.
 
-mod faulty;
+pub(crate) mod faulty;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

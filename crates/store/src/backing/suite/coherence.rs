@@ -127,6 +127,6 @@ async fn a_source_that_works_stays_verified(
         ensure(own.standing(source) == CopyStatus::Verified, 9, "a source that works is verified")?;
         sleep(*verification / 10).await;
     }
-    let never = Source { generation: source.generation.wrapping_add(1), ..source };
+    let never = Source { generation: source.generation.wrapping_add(1_000_000), ..source };
     ensure(own.standing(never) != CopyStatus::Verified, 9, "another generation is not verified")
 }

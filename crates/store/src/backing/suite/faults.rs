@@ -163,7 +163,7 @@ impl Worker<'_> {
     async fn append(&self, round: u32) -> Result<(), Violation> {
         let FillId { process, sequence } = FillId::next();
         let record = Bytes::from(format!("{process:x} {sequence} {} {round}", self.number));
-        if let AppendOutcome::Taken { .. } = self.tier.append_log(std::slice::from_ref(&record)).await? {
+        if let AppendOutcome::Taken(_) = self.tier.append_log(std::slice::from_ref(&record)).await? {
             self.witness.appended.lock().push(record);
         }
         Ok(())

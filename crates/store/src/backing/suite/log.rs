@@ -16,7 +16,7 @@ pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
 
 async fn append(tier: &dyn Backing, records: &[Bytes]) -> Result<LogState, Violation> {
     match tier.append_log(records).await? {
-        AppendOutcome::Taken { state, .. } => Ok(state),
+        AppendOutcome::Taken(state) => Ok(state),
         AppendOutcome::NotStored(_) => {
             Err(Violation::BrokenPromise(15, "records within the limit are taken"))
         }

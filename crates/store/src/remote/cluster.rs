@@ -1,0 +1,358 @@
+//! The masters of a cluster, and the slots of each.
+//!
+//! Each master has a [`Link`], with its own connections and generations. The map of slots is read from one node at a time: at the start,
+//! once in a while, whenever a node reports another configuration epoch or sends a request elsewhere, and again for some time after that,
+//! because nodes learn of changes one after the other.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use redis::{Value, cmd};
+use resp::SLOTS;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connections::Connections;
+use super::dial::Transport;
+use super::link::{Link, Shared};
+use super::master::Master;
+use super::names::Names;
+use super::settings::{Address, Host, RemoteSettings};
+use super::slots::{self, ClusterInfo, Redirect, RedirectKind, SlotRange};
+use super::wire::{Connector, with_causes};
+use crate::backing::{BackingError, CopyStatus, Source, Watchers};
+
+/// A cluster, with a link to each master.
+pub(super) struct Cluster {
+    settings: RemoteSettings,
+    transport: Transport,
+    /// How to log in, with an unused target.
+    connector: Connector,
+    seeds: Box<[Host]>,
+    shared: Shared,
+    log_slot: u16,
+    runtime: Handle,
+    topology: RwLock<Topology>,
+    /// Highest epoch that any node has reported.
+    epoch: AtomicU64,
+    /// Time until which the map is read often.
+    unsettled_until: Mutex<Instant>,
+    wanted: Notify,
+    trouble: Mutex<Arc<str>>,
+}
+
+struct Topology {
+    nodes: Vec<Node>,
+    /// Index of the owner of each slot.
+    owners: Box<[Option<u16>]>,
+    log_replicas: u32,
+}
+
+struct Node {
+    host: Host,
+    link: Arc<Link>,
+    /// The task of the link, while the node owns slots.
+    task: Option<AbortHandle>,
+}
+
+impl Cluster {
+    /// Connects to a cluster. Call it inside a tokio runtime.
+    pub(super) fn connect(settings: &RemoteSettings, seeds: &[Host]) -> Arc<Self> {
+        let transport = Transport::of(settings);
+        let names = Names::new(&settings.prefix);
+        Arc::new_cyclic(|this| Self {
+            connector: Connector::to_node(settings, transport.to(&seeds[0])),
+            transport,
+            settings: settings.clone(),
+            seeds: seeds.into(),
+            log_slot: names.log_slot(),
+            shared: Shared {
+                watchers: Arc::default(),
+                generations: Arc::new(AtomicU32::new(0)),
+                cluster: Some(Weak::clone(this)),
+            },
+            runtime: Handle::current(),
+            topology: RwLock::new(Topology {
+                nodes: Vec::new(),
+                owners: vec![None; usize::from(SLOTS)].into(),
+                log_replicas: 0,
+            }),
+            epoch: AtomicU64::new(0),
+            unsettled_until: Mutex::new(Instant::now()),
+            wanted: Notify::new(),
+            trouble: Mutex::new("not connected yet".into()),
+        })
+    }
+
+    pub(super) fn watchers(&self) -> &Watchers {
+        &self.shared.watchers
+    }
+
+    /// Returns the link to the master of a slot.
+    pub(super) fn link(&self, slot: u16) -> Result<Arc<Link>, BackingError> {
+        let topology = self.topology.read();
+        match topology.owners[usize::from(slot)] {
+            Some(owner) => Ok(Arc::clone(&topology.nodes[usize::from(owner)].link)),
+            None => Err(BackingError::Unreachable((&**self.trouble.lock()).into())),
+        }
+    }
+
+    /// Returns the number of replicas of the log that the cluster knows, whether connected or not.
+    pub(super) fn log_replicas(&self) -> u32 {
+        self.topology.read().log_replicas
+    }
+
+    /// Returns all links in use.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        let topology = self.topology.read();
+        let used = topology.nodes.iter().filter(|node| node.task.is_some());
+        used.map(|node| Arc::clone(&node.link)).collect()
+    }
+
+    /// Returns the reason why a master is not connected, or a slot has none.
+    pub(super) fn trouble(&self) -> Option<Arc<str>> {
+        if self.topology.read().owners.iter().any(Option::is_none) {
+            return Some(Arc::clone(&self.trouble.lock()));
+        }
+        self.links().iter().find_map(|link| link.trouble())
+    }
+
+    /// Returns whether a copy from a node can be relied upon, as far as the node and the log are concerned.
+    pub(super) fn standing(&self, source: Source, now: std::time::Instant) -> CopyStatus {
+        let topology = self.topology.read();
+        let of = |owner: u16| &topology.nodes[usize::from(owner)].link.status;
+        let log = topology.owners[usize::from(self.log_slot)].map(of);
+        let is_verified = log.is_some_and(|log| log.is_verified(now));
+        let used = topology.nodes.iter().filter(|node| node.task.is_some());
+        let status = used.map(|node| &node.link.status).find(|status| status.source() == source);
+        match status {
+            _ if !is_verified => CopyStatus::Unverified,
+            Some(status) => status.standing(source, now),
+            // An earlier generation of a node; which one doesn't matter, because reading again tells whether it is connected.
+            None => CopyStatus::Ended,
+        }
+    }
+
+    /// Keeps the map of slots up to date until the pause before the next reading is over.
+    async fn step(&self) {
+        let read = self.read_map().await;
+        let is_complete = match read {
+            Ok(()) => self.topology.read().owners.iter().all(Option::is_some),
+            Err(why) => {
+                self.note_trouble(&why);
+                false
+            }
+        };
+        let is_away = || self.links().iter().any(|link| link.trouble().is_some());
+        let is_unsettled = !is_complete || *self.unsettled_until.lock() > Instant::now() || is_away();
+        let pause = if is_unsettled { UNSETTLED_PAUSE } else { SETTLED_PAUSE };
+        let _ = timeout(pause, self.wanted.notified()).await;
+        // A burst of redirections leads to one question.
+        sleep(BURST).await;
+    }
+
+    fn note_trouble(&self, why: &Arc<str>) {
+        let before = std::mem::replace(&mut *self.trouble.lock(), Arc::clone(why));
+        if before != *why {
+            tracing::warn!(address = %self.settings.address, %why, "the slots of the cluster are unknown");
+        }
+    }
+
+    /// Reads the map from the first node that answers: a connected one, else one of the URL.
+    async fn read_map(&self) -> Result<(), Arc<str>> {
+        let mut connected: Vec<_> = self.links().iter().filter_map(|link| link.connections().ok()).collect();
+        // Another one each time, so that a node that learns late doesn't decide for long.
+        if !connected.is_empty() {
+            let first = self.shared.generations.load(Ordering::Relaxed) as usize % connected.len();
+            connected.rotate_left(first);
+        }
+        for connections in connected {
+            let asked = timeout(self.connector.timeout(), view(&connections)).await;
+            if let Ok(Ok((info, ranges))) = asked
+                && info.is_ok
+            {
+                return self.apply(&ranges, connections.connector().host());
+            }
+        }
+        let mut why: Arc<str> = "no node of the cluster serves requests".into();
+        for seed in &self.seeds {
+            match self.ask_seed(seed).await {
+                Ok(ranges) => return self.apply(&ranges, Some(seed)),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    async fn ask_seed(&self, seed: &Host) -> Result<Vec<SlotRange>, Arc<str>> {
+        let connector = self.connector.with_target(self.transport.to(seed));
+        let opened = connector.open(REPLY_BYTES_MAX, |_| Ok::<(), ()>(()), Arc::default()).await;
+        let (wire, _driving) = opened.map_err(|error| with_causes(&error))?;
+        let asked = timeout(connector.timeout(), wire.ask_one(&slots_question())).await;
+        let answer = asked.map_err(|_| "the node does not reply")?.map_err(|error| with_causes(&error))?;
+        slots::slot_ranges(answer).map_err(|error| with_causes(&error))
+    }
+
+    /// Replaces the map.
+    fn apply(&self, ranges: &[SlotRange], from: Option<&Host>) -> Result<(), Arc<str>> {
+        if ranges.is_empty() {
+            return Err("the cluster has no slots".into());
+        }
+        let mut topology = self.topology.write();
+        let mut owners = vec![None; usize::from(SLOTS)];
+        for range in ranges {
+            let Some(host) = range.master.as_ref().or(from) else { continue };
+            let owner = self.node(&mut topology, host);
+            owners[usize::from(range.first)..=usize::from(range.last)].fill(Some(owner));
+            if (range.first..=range.last).contains(&self.log_slot) {
+                topology.log_replicas = range.replicas;
+            }
+        }
+        self.replace(&mut topology, owners);
+        Ok(())
+    }
+
+    /// Replaces the owners of slots, starts and ends links, and reports what was read from former owners as suspect.
+    fn replace(&self, topology: &mut Topology, owners: Vec<Option<u16>>) {
+        let before = std::mem::replace(&mut topology.owners, owners.into());
+        let used: HashSet<u16> = topology.owners.iter().flatten().copied().collect();
+        let mut moved = Vec::new();
+        for (index, node) in topology.nodes.iter_mut().enumerate() {
+            let index = index as u16;
+            if !used.contains(&index) {
+                node.stop();
+                continue;
+            }
+            node.start(&self.runtime);
+            node.link.set_has_log(topology.owners[usize::from(self.log_slot)] == Some(index));
+            let has_lost = (0..usize::from(SLOTS))
+                .any(|slot| before[slot] == Some(index) && topology.owners[slot] != Some(index));
+            if has_lost {
+                moved.push((index, Arc::clone(&node.link)));
+            }
+        }
+        for (index, link) in moved {
+            link.slots_moved(|slot| topology.owners[usize::from(slot)] != Some(index));
+        }
+        let log = usize::from(self.log_slot);
+        if before[log].is_some() && before[log] != topology.owners[log] {
+            self.shared.watchers.tell(|watcher| watcher.all_suspect(None));
+        }
+    }
+
+    /// Returns the index of a node, which is added if it is new.
+    fn node(&self, topology: &mut Topology, host: &Host) -> u16 {
+        if let Some(index) = topology.nodes.iter().position(|node| node.host == *host) {
+            return index as u16;
+        }
+        let address = match self.transport {
+            Transport::Tcp => Address::Tcp(host.clone()),
+            Transport::Tls(_) => Address::Tls(host.clone()),
+        };
+        let master = Master::Fixed(self.connector.with_target(self.transport.to(host)));
+        let link = Arc::new(Link::new(&self.settings, &address, master, &self.shared));
+        topology.nodes.push(Node { host: host.clone(), link, task: None });
+        (topology.nodes.len() - 1) as u16
+    }
+
+    /// Notes a heartbeat of a node.
+    pub(super) fn note_beat(&self, info: ClusterInfo) {
+        if self.epoch.fetch_max(info.epoch, Ordering::AcqRel) < info.epoch {
+            self.changed();
+        }
+    }
+
+    /// Has the map read now, and again for some time.
+    pub(super) fn changed(&self) {
+        *self.unsettled_until.lock() = Instant::now() + UNSETTLED_FOR;
+        self.wanted.notify_one();
+    }
+
+    /// Returns whether a node owns a slot.
+    pub(super) fn owns(&self, host: &Host, slot: u16) -> bool {
+        let topology = self.topology.read();
+        let owner = topology.owners[usize::from(slot)];
+        owner.is_some_and(|owner| topology.nodes[usize::from(owner)].host == *host)
+    }
+
+    /// Returns the connections to which a request was sent on by a node.
+    pub(super) fn redirected(
+        &self,
+        redirect: &Redirect,
+        from: &Connections,
+    ) -> Result<(Arc<Link>, Arc<Connections>), BackingError> {
+        let name = redirect.host.clone().or_else(|| from.connector().host().map(|host| host.name.clone()));
+        let host = Host { name: name.unwrap_or_default(), port: redirect.port };
+        self.changed();
+        let mut topology = self.topology.write();
+        let node = self.node(&mut topology, &host);
+        if redirect.kind == RedirectKind::Moved {
+            let mut owners = topology.owners.to_vec();
+            owners[usize::from(redirect.slot)] = Some(node);
+            self.replace(&mut topology, owners);
+        }
+        let link = Arc::clone(&topology.nodes[usize::from(node)].link);
+        drop(topology);
+        let connections = link.connections()?;
+        match redirect.kind {
+            RedirectKind::Moved => Ok((link, connections)),
+            RedirectKind::Ask => Ok((link, Arc::new(connections.asking()))),
+        }
+    }
+}
+
+impl Node {
+    fn start(&mut self, runtime: &Handle) {
+        if self.task.is_none() {
+            let link = Arc::clone(&self.link);
+            self.task = Some(runtime.spawn(async move { link.run().await }).abort_handle());
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            self.link.leave();
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.topology.get_mut().nodes.iter_mut().for_each(Node::stop);
+    }
+}
+
+/// Keeps the map of slots up to date until the cluster is dropped.
+pub(super) async fn run(cluster: &Weak<Cluster>) {
+    while let Some(cluster) = cluster.upgrade() {
+        cluster.step().await;
+    }
+}
+
+/// Reads the state and the map of a node.
+async fn view(connections: &Connections) -> Result<(ClusterInfo, Vec<SlotRange>), BackingError> {
+    let mut question = redis::pipe();
+    question.cmd("CLUSTER").arg("INFO").add_command(slots_question());
+    let [info, map]: [Value; 2] = connections.control.ask_for(&question).await?;
+    Ok((slots::cluster_info(info)?, slots::slot_ranges(map)?))
+}
+
+fn slots_question() -> redis::Cmd {
+    cmd("CLUSTER").arg("SLOTS").clone()
+}
+
+/// Pause between two readings of the map.
+const SETTLED_PAUSE: Duration = Duration::from_secs(10);
+/// Pause between two readings while slots move or masters are away.
+const UNSETTLED_PAUSE: Duration = Duration::from_millis(250);
+/// Time after a change within which all nodes know of it.
+const UNSETTLED_FOR: Duration = Duration::from_secs(5);
+const BURST: Duration = Duration::from_millis(10);
+/// The map of a thousand nodes.
+const REPLY_BYTES_MAX: usize = 256 << 10;
