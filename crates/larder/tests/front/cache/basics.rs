@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use testkit::{Client, Gate, Larder, Received, Response, ScriptedOrigin, Setup, wait};
+use testkit::{
+    Client, End, Fields, Gate, Head, Larder, Received, Response, ScriptedOrigin, Setup, run, wait,
+};
 
 use crate::LARDER;
 
@@ -52,6 +54,11 @@ pub(crate) fn asking(larder: &Larder, target: &str, fields: &str) -> Client {
     client
 }
 
+/// A client with its own address: limits and shares of clients tell addresses apart.
+pub(crate) fn client_from(larder: &Larder, number: u8) -> Client {
+    Client::connect_from([127, 0, 1, number].into(), larder.address())
+}
+
 #[track_caller]
 pub(crate) fn wait_for_waiters(larder: &Larder, count: usize) {
     let waiting = || larder.metric("larder_collapsed_waiters", &[]);
@@ -62,6 +69,42 @@ pub(crate) fn wait_for_waiters(larder: &Larder, count: usize) {
 pub(crate) fn gates() -> (Gate, Gate) {
     let gate = Gate::new();
     (gate.clone(), gate)
+}
+
+/// The HTTP version of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    pub(crate) const BOTH: [Self; 2] = [Self::Http1, Self::Http2];
+
+    /// Sends a GET with these field lines; over HTTP/2 by curl.
+    #[track_caller]
+    pub(crate) fn get(self, larder: &Larder, target: &str, lines: &[&str]) -> Response {
+        if self == Self::Http1 {
+            return larder.ask("GET", target, &ended(lines));
+        }
+        let url = larder.url(target);
+        let usual =
+            "--silent --show-error --include --max-time 30 --path-as-is --globoff --http2-prior-knowledge";
+        let lines = ["Host: test.example"].iter().chain(lines).flat_map(|line| ["--header", line]);
+        let text = run("curl", usual.split(' ').chain(lines).chain([&url[..]])).succeeded().text();
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let (start, lines) = head.split_once("\r\n").unwrap_or((head, ""));
+        let fields = lines.lines().filter_map(|line| line.split_once(": "));
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let head = Head { start: start.to_owned(), fields: Fields(fields) };
+        let (interim, trailers) = (Vec::new(), Fields::default());
+        Response { interim, head, body: body.into(), trailers, end: End::Complete }
+    }
+}
+
+/// Field lines with their ends.
+pub(crate) fn ended(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\r\n")).collect()
 }
 
 /// Field lines of a table have `\n` between them.
@@ -156,13 +199,10 @@ remove = ["Surrogate-Control"]
         ("/asked/1", "X-Cache-Set: 1", "stored"),
         ("/asked/yes", "X-Cache-Set: yes\nCache-Control: max-age=60", "stored"),
         ("/asked/no", "X-Cache-Set: 0", "detail=not-signalled"),
-        ("/asked/empty", "X-Cache-Set:", "detail=not-signalled"),
         ("/asked/not", "Cache-Control: public, max-age=60", "detail=not-signalled"),
         ("/asked/forbidden", "X-Cache-Set: 1\nCache-Control: no-store", "detail=no-store"),
         ("/other", "Cache-Control: max-age=60", "stored"),
         ("/surrogate/1", "Surrogate-Control: max-age=60\nCache-Control: no-store", "stored"),
-        ("/surrogate/2", "Surrogate-Control: no-store\nCache-Control: max-age=60", "detail=no-store"),
-        ("/surrogate/4", "CDN-Cache-Control: max-age=9\nCache-Control: no-store", "stored"),
         ("/unheard", "Surrogate-Control: max-age=60\nCache-Control: no-store", "detail=no-store"),
     ];
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -271,13 +311,10 @@ ttl_default = { default = "1h" }
         ("/kept/c?id=1&ID=2", "/kept/c?id=1", "MISS"),
         ("/kept/d?id[]=2&id=1", "/kept/d?id=1&id[]=2", "MISS"),
         ("/kept/e?y=1&id=2&id=1", "/kept/e?id=2&id=1", "HIT"),
-        ("/kept/f?id=1%26id=2", "/kept/f?id=1&id=2", "MISS"),
         // Origins decode parameter names, and some separate parameters by semicolons.
         ("/kept/g?id=1&%69d=2", "/kept/g?id=1", "MISS"),
-        ("/kept/h?%69d=2&id=1", "/kept/h?id=1", "MISS"),
         ("/kept/i?id=1&z;id=2", "/kept/i?id=1", "MISS"),
         ("/ignored/c?utm_x=1;q=2", "/ignored/c", "MISS"),
-        ("/ignored/d?q=1&utm_x=1;q=2", "/ignored/d?q=1", "MISS"),
         ("/404/a", "/404/a", "HIT"),
         ("/exact", "/exact", "HIT"),
         ("/exact/more", "/exact/more", "MISS"),

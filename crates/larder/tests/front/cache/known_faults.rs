@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::{Exchange, Redis, ScriptedOrigin, Setup, wait};
 
-use super::basics::{asking, bare, filled, gates, wait_for_waiters, with};
+use super::basics::{bare, filled};
 use crate::LARDER;
 use crate::fleet::instances;
 use crate::tools::mock_origin::MockOrigin;
@@ -16,26 +16,6 @@ fn echo(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", target);
 }
 
-/// Mistake: a response is transformed once for each client that waits for it.
-#[test]
-fn a_response_that_many_wait_for_is_changed_once() {
-    let (gate, at_origin) = gates();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        at_origin.pass();
-        echo(exchange);
-    });
-    let added = "transform = [{ phase = \"origin_response\", add = { X-Added = \"once\" } }]\n";
-    let larder = with(&format!("@site@{added}"), &origin);
-    let clients = [(); 3].map(|()| asking(&larder, "/", ""));
-    wait_for_waiters(&larder, 2);
-    gate.open();
-    for mut client in clients {
-        let response = client.response();
-        assert_eq!((response.text().as_str(), &response.head.fields.joined("x-added")[..]), ("/", "once"));
-    }
-    assert_eq!(origin.total(), 1);
-}
-
 /// Mistake: `Vary` in a request creates a separate entry.
 #[test]
 fn vary_of_a_request_says_nothing() {
@@ -44,25 +24,6 @@ fn vary_of_a_request_says_nothing() {
     larder.ask("GET", "/", "Vary: X-A\r\nX-A: 1\r\n");
     assert!(larder.ask("GET", "/", "Vary: X-A\r\nX-A: 2\r\n").is_hit());
     assert!(larder.ask("GET", "/", "Vary: *\r\n").is_hit());
-}
-
-/// Mistake: an open breaker answers 500 if nothing is cached.
-#[test]
-fn an_open_breaker_says_when_to_come_again() {
-    let origin = ScriptedOrigin::start(|exchange| {
-        exchange.respond("500 Internal Server Error", "", "bad");
-    });
-    let breaker = "{ enabled = true, requests_min = 1, error_percent = 1, reset_time = \"1h\", \
-                   reset_time_max = \"1h\", statuses = [\"5xx\"] }";
-    let site = "[[site]]\nname = \"a\"\norigin = \"o\"\nrule = [{ cache = false }]\n";
-    let larder =
-        with(&format!("[[origin]]\nname = \"o\"\nurl = \"@origin@\"\nbreaker = {breaker}\n{site}"), &origin);
-    let ask = |method: &str| larder.ask(method, "/", "Content-Length: 0\r\n");
-    assert_eq!((ask("POST").status(), origin.total()), (500, 1));
-    for refused in [ask("POST"), ask("GET")] {
-        assert_eq!((refused.status(), refused.field("retry-after")), (503, "3600"));
-    }
-    assert_eq!(origin.total(), 1);
 }
 
 /// Mistake: a request that arrives between the origin's response and the end of the write is forwarded again.

@@ -201,31 +201,27 @@ fn a_part_of_another_length_than_it_says_breaks_off() {
     });
     let larder = bare(&origin);
     // The POST is never looked up.
-    for (version, method) in [("1.1", "GET"), ("1.0", "GET"), ("1.1", "POST")] {
-        for (control, asked, range) in [
-            ("no-store", "10-19", "10-19_100"),
-            ("max-age=60", "10-19", "10-19_100"),
-            ("max-age=60", "0-", "0-9_10"),
-        ] {
-            for framing in ["length", "chunked", "close"] {
-                for body in ["1234567890", "123456789", "12345678901", ""] {
-                    let target = format!("/{method}{version}/{control}/{framing}/{range}/{body}");
-                    let fields =
-                        format!("Host: test.example\r\nRange: bytes={asked}\r\nContent-Length: 0\r\n");
-                    for forwards in 1..=2 {
-                        let mut client = larder.client();
-                        client.send(format!("{method} {target} HTTP/{version}\r\n{fields}\r\n"));
-                        let response = client.response();
-                        let is_whole = matches!(response.end, End::Complete | End::Closed);
-                        let what = format!("{target}: {:?} {:?}", response.head, response.text());
-                        assert_eq!((response.status(), is_whole), (206, body.len() == 10), "{what}");
-                        assert!(response.body.len() <= 10, "{what}");
-                        assert!(
-                            body.len() == 10 || origin.count(&target) == forwards,
-                            "it is not stored: {what}"
-                        );
-                    }
-                }
+    for (method, control, range) in [
+        ("GET", "no-store", "10-19_100"),
+        ("GET", "max-age=60", "10-19_100"),
+        ("GET", "max-age=60", "0-9_10"),
+        ("POST", "no-store", "10-19_100"),
+    ] {
+        let asked = range.split('_').next().expect("a range");
+        for (framing, body) in ["length", "chunked", "close"]
+            .into_iter()
+            .flat_map(|framing| ["1234567890", "123456789", "12345678901", ""].map(|body| (framing, body)))
+        {
+            let target = format!("/{method}/{control}/{framing}/{range}/{body}");
+            for forwards in 1..=2 {
+                let fields = format!("Range: bytes={asked}\r\nContent-Length: 0\r\n");
+                let response = larder.ask(method, &target, &fields);
+                let what = format!("{target}: {:?} {:?}", response.head, response.text());
+                let is_whole = response.end != End::Truncated;
+                assert_eq!((response.status(), is_whole), (206, body.len() == 10), "{what}");
+                assert!(response.body.len() <= 10, "{what}");
+                let is_stored = origin.count(&target) < forwards;
+                assert!(body.len() == 10 || !is_stored, "it is not stored: {what}");
             }
         }
     }

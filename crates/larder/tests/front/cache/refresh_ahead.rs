@@ -1,7 +1,6 @@
 //! Background validations of fresh responses whose lifetime ends soon (`refresh_ahead_percent`).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Client, Exchange, Larder, ScriptedOrigin, Setup, wait};
 
-use super::basics::{filled, with};
+use super::basics::{client_from, filled, with};
 use crate::LARDER;
 use crate::fleet::instances::{self, is_written};
 use crate::fleet::store_servers::on_each_store;
@@ -103,10 +102,6 @@ fn what_is_asked_for_is_validated_before_it_expires_and_not_all_of_it_at_once() 
 
 const FORBIDDEN: &str = "403 Forbidden";
 
-fn from(larder: &Larder, number: u8) -> Client {
-    Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address())
-}
-
 /// The origin refuses the constant requests of some clients after a while. The response is still renewed for others.
 fn check_renewal_beside(refused_clients: u8, (status, delay_ms): (&'static str, u64), refused_max: usize) {
     let refused = Arc::new(AtomicUsize::new(0));
@@ -122,8 +117,9 @@ fn check_renewal_beside(refused_clients: u8, (status, delay_ms): (&'static str, 
         }
     });
     let larder = with(&settings(0), &origin);
-    let mut others: Vec<Client> = (0..refused_clients).map(|number| from(&larder, 2 + number)).collect();
-    let mut client = from(&larder, 1);
+    let mut others: Vec<Client> =
+        (0..refused_clients).map(|number| client_from(&larder, 2 + number)).collect();
+    let mut client = client_from(&larder, 1);
     assert_eq!(client.get("/").text(), "old");
     wait::until_true("it is refused", || {
         assert_eq!(others[0].ask("GET", "/", "X-Refused: 1\r\n").text(), "old");

@@ -1,10 +1,8 @@
 //! Variants of one key, with room for a few: variants in use stay, even if clients request many others.
 
-use std::net::IpAddr;
+use testkit::{Client, Redis, ScriptedOrigin, Setup};
 
-use testkit::{Client, Larder, Redis, ScriptedOrigin, Setup};
-
-use super::basics::{bare, filled, with};
+use super::basics::{bare, client_from, filled, with};
 use crate::LARDER;
 use crate::fleet::instances::{is_written, start};
 
@@ -16,10 +14,6 @@ fn origin() -> ScriptedOrigin {
         let kind = exchange.request.field("x-kind").to_owned();
         exchange.respond("200 OK", "Cache-Control: max-age=600\r\nVary: X-Kind\r\n", kind);
     })
-}
-
-fn client(larder: &Larder, number: u8) -> Client {
-    Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address())
 }
 
 /// Requests a variant `times` times, and returns whether the last response was a hit.
@@ -43,12 +37,15 @@ fn a_variant_that_is_used_stays_when_rare_ones_come() {
     let origin = origin();
     let larder = bare(&origin);
     for (rare_client, rare) in [(1, ROOM), (1, 4 * ROOM), (2, 4 * ROOM)] {
-        let (mut usual, mut other) = (client(&larder, 1), client(&larder, rare_client));
+        let (mut usual, mut other) = (client_from(&larder, 1), client_from(&larder, rare_client));
         assert!(ask(&mut usual, "usual", 100));
         (0..rare).for_each(|number| _ = ask(&mut other, &format!("rare-{rare}-{number}"), 1));
         assert!(ask(&mut usual, "usual", 1), "after {rare} rare variants of client {rare_client}");
     }
-    assert!(is_stored(&mut client(&larder, 1), &format!("rare-{}-{}", 4 * ROOM, 4 * ROOM - 1)), "the newest");
+    assert!(
+        is_stored(&mut client_from(&larder, 1), &format!("rare-{}-{}", 4 * ROOM, 4 * ROOM - 1)),
+        "the newest"
+    );
 }
 
 /// Field bug: two clients that requested each other's variants evicted those that all others used, because a variant with several
@@ -58,14 +55,14 @@ fn clients_together_turn_over_nothing_that_is_used() {
     for clients in [2, 5] {
         let origin = origin();
         let larder = with("@site@[store]\nvariants_max = 4\n", &origin);
-        assert!(ask(&mut client(&larder, 1), "usual", 4));
-        let mut greedy: Vec<_> = (2..2 + clients).map(|number| client(&larder, number)).collect();
+        assert!(ask(&mut client_from(&larder, 1), "usual", 4));
+        let mut greedy: Vec<_> = (2..2 + clients).map(|number| client_from(&larder, number)).collect();
         for kind in (0..8).map(|number| format!("greedy-{number}")) {
             for _ in 0..4 {
                 greedy.iter_mut().for_each(|client| _ = ask(client, &kind, 1));
             }
         }
-        assert!(ask(&mut client(&larder, 1), "usual", 1), "{clients} clients");
+        assert!(ask(&mut client_from(&larder, 1), "usual", 1), "{clients} clients");
         let refused = greedy[0].ask("GET", "/page", "X-Kind: greedy-8\r\n").cache_status();
         assert!(!refused.contains("stored") && refused.ends_with("detail=variants-max"), "{refused}");
         // The first variants stay, and each request for another one is forwarded.
@@ -81,15 +78,15 @@ fn a_variant_that_one_instance_uses_stays_when_another_gets_rare_ones() {
     let remote =
         format!("[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"10s\"\n", redis.address());
     let gateways = start(2, |_| Setup::config(LARDER, &filled(&format!("@site@{remote}"), &origin)));
-    assert!(ask(&mut client(&gateways[0], 1), "usual", 20));
+    assert!(ask(&mut client_from(&gateways[0], 1), "usual", 20));
     is_written(&gateways[0]);
-    let mut greedy = client(&gateways[1], 2);
+    let mut greedy = client_from(&gateways[1], 2);
     for number in 0..2 * ROOM {
         ask(&mut greedy, &format!("rare-{number}"), 2);
         is_written(&gateways[1]);
     }
     for gateway in &gateways {
-        assert!(ask(&mut client(gateway, 3), "usual", 1));
+        assert!(ask(&mut client_from(gateway, 3), "usual", 1));
     }
     assert_eq!(origin.total(), 1 + 2 * ROOM);
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use testkit::{Client, End, Larder, Random, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Larder, Random, ScriptedOrigin, Setup, wait};
 
 use super::real_clients::Secured;
 use crate::LARDER;
+use crate::cache::basics::{asking, bare, with};
 
 const MIB: usize = 1 << 20;
 
@@ -81,35 +82,17 @@ fn every_client_gets_every_byte() {
     }
 }
 
-/// One response with many parts, whose bytes are in files.
-#[test]
-fn several_ranges_come_from_several_segments() {
-    let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    let target = format!("/1/{}", 3 * MIB);
-    let body = body_of(&target);
-    assert!(larder.get(&target).body == body);
-    let fields = format!("Range: bytes=5-{},{}-{}\r\n", MIB + 5, 2 * MIB - 1, 3 * MIB - 2);
-    let answer = larder.ask("GET", &target, &fields);
-    assert_eq!((answer.status(), answer.end), (206, End::Complete), "{:?}", answer.head);
-    for part in [&body[5..=MIB + 5], &body[2 * MIB - 1..=3 * MIB - 2]] {
-        assert!(answer.body.windows(part.len()).any(|window| window == part), "a part is missing");
-    }
-}
-
 /// A client far behind another one gets its bytes, even if they have been evicted and their memory reused.
 #[test]
 fn an_evicted_body_goes_on_to_its_reader() {
     let origin = origin();
     // No limit on the slow client, because the machine may be busy.
     let limits = "[limits]\nwrite_timeout = \"10m\"\nwrite_rate_min = 0\n[store]\nmemory = \"64MiB\"\n";
-    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
-    let larder = Setup::config(LARDER, &format!("{limits}{site}")).start();
+    let larder = with(&format!("{limits}@site@"), &origin);
     let target = format!("/1/{}", 20 * MIB);
     let body = body_of(&target);
     assert!(larder.get(&target).body == body);
-    let mut slow = larder.client();
-    slow.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+    let mut slow = asking(&larder, &target, "");
     assert_eq!(slow.head().status(), 200);
     let beginning = slow.bytes(100_000);
     assert!(larder.get(&target).body == body, "the slow client doesn't delay another one");
@@ -132,13 +115,12 @@ fn an_evicted_body_goes_on_to_its_reader() {
 #[test]
 fn a_client_that_leaves_in_the_middle_holds_no_memory() {
     let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     let target = format!("/1/{}", 20 * MIB);
     let body = body_of(&target);
     assert!(larder.get(&target).body == body);
     for _ in 0..4 {
-        let mut client = larder.client();
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        let mut client = asking(&larder, &target, "");
         assert!(client.head().status() == 200 && client.bytes(MIB) == body[..MIB]);
         client.reset();
     }

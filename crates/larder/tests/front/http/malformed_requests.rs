@@ -3,21 +3,12 @@
 
 use std::time::Duration;
 
-use testkit::{End, Larder, ScriptedOrigin, Setup};
+use testkit::{End, Larder, ScriptedOrigin};
 
-use crate::LARDER;
+use crate::cache::basics::{bare, with};
 
-const CONFIG: &str = r#"
-[limits]
-head_bytes_max = "4KiB"
-target_bytes_max = 256
-fields_max = 20
-body_bytes_max = "1KiB"
-@limits@
-[[site]]
-name = "a"
-origin = "@origin@"
-"#;
+const LIMITS: &str = "[limits]\nhead_bytes_max = \"4KiB\"\ntarget_bytes_max = 256\n\
+                      fields_max = 20\nbody_bytes_max = \"1KiB\"\n";
 
 struct Pair {
     origin: ScriptedOrigin,
@@ -27,9 +18,7 @@ struct Pair {
 impl Pair {
     fn start(limits: &str) -> Self {
         let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "forwarded");
-        let config = CONFIG.replace("@origin@", &origin.url()).replace("@limits@", limits);
-        let larder = Setup::config(LARDER, &config).start();
-        Self { origin, larder }
+        Self { larder: with(&format!("{LIMITS}{limits}@site@"), &origin), origin }
     }
 
     /// Checks that the request gets this status, the connection closes, and neither the request nor anything
@@ -48,101 +37,46 @@ impl Pair {
     }
 }
 
-/// One case of each refusal; `http1` tests all cases.
+/// Some cases of each status; `http1` tests all cases. An origin may interpret an ambiguous framing differently from the gateway. A head
+/// that never ends is refused as soon as it is too large.
+//= RFC 9111 section 7.1: differences in message parsing
 //= RFC 9112 section 2.2: message parsing
-//= RFC 9112 section 5.2: obsolete line folding
-//= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
-//= RFC 9112 section 3.2: request target
 //= RFC 9112 section 3.2: 400 for an invalid request target, which is not corrected
-#[test]
-fn malformed_heads_are_refused() {
-    let pair = Pair::start("");
-    for (name, request, status) in [
-        ("bare LF everywhere", "GET / HTTP/1.1\nHost: a\n\n", 400),
-        ("bare LF after a field", "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", 400),
-        ("bare LF at the end", "GET / HTTP/1.1\r\nHost: a\r\n\n", 400),
-        ("bare CR in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n", 400),
-        ("bare CR in the request line", "GET /\r HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("obs-fold", "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n", 400),
-        ("whitespace before the first field", "GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400),
-        ("space before the colon", "GET / HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n", 400),
-        ("no colon", "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400),
-        ("NUL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 400),
-        ("NUL in a name", "GET / HTTP/1.1\r\nHost: a\r\nX\0: b\r\n\r\n", 400),
-        ("TLS on a plain port", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\r\n\r\n", 400),
-        ("HTTP/0.9", "GET /\r\n\r\n", 400),
-        ("space in the target", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("fragment in the target", "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("control byte in the target", "GET /\u{1} HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("asterisk with GET", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("version of two digits", "GET / HTTP/1.10\r\nHost: a\r\n\r\n", 400),
-        ("version 2.0", "GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
-        ("no Host", "GET / HTTP/1.1\r\nX: y\r\n\r\n", 400),
-        ("two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
-        ("empty Host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", 400),
-        ("Host with user information", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
-        ("absolute-form with another Host", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n", 400),
-        ("absolute-form of another scheme", "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("unknown expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: x\r\nContent-Length: 1\r\n\r\nx", 417),
-    ] {
-        pair.check(name, request, status);
-    }
-}
-
-/// Framing that an origin may interpret differently from the gateway.
 //= RFC 9112 section 6.1: chunked is applied once, and last; 501 for codings that are not understood
 //= RFC 9112 section 6.3: message body length
-//= RFC 9111 section 7.1: differences in message parsing
-#[test]
-fn ambiguous_framing_is_refused() {
-    let pair = Pair::start("");
-    for (fields, status) in [
-        ("Content-Length: 5\r\nTransfer-Encoding: chunked", 400),
-        ("Transfer-Encoding: chunked\r\nContent-Length: 5", 400),
-        ("Content-Length: 5\r\nContent-Length: 6", 400),
-        ("Content-Length: 5\r\nContent-Length: 5", 400),
-        ("Content-Length: 5, 5", 400),
-        ("Content-Length: +5", 400),
-        ("Content-Length: 0x5", 400),
-        ("Content-Length:", 400),
-        ("Content-Length: 99999999999999999999", 400),
-        ("Transfer-Encoding: gzip", 400),
-        ("Transfer-Encoding: identity", 400),
-        ("Transfer-Encoding: chunked, gzip", 400),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip", 400),
-        ("Transfer-Encoding: chunked, chunked", 400),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400),
-        ("Transfer-Encoding: gzip, chunked", 501),
-        ("Transfer-Encoding: chunked;q=1", 400),
-        ("Transfer-Encoding: xchunked", 400),
-        ("Transfer-Encoding: \"chunked\"", 400),
-        ("Transfer-Encoding:", 400),
-        ("Transfer-Encoding:\u{b}chunked", 400),
-    ] {
-        pair.check(fields, &format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"), status);
-    }
-    let old = "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    pair.check("TE in HTTP/1.0", old, 400);
-}
-
-/// Heads and declared bodies. A head that never ends is refused as soon as it is too large.
-//= RFC 9112 section 3: a method longer than any implemented gets 501, a target longer than wished 414
 //= RFC 6585 section 5: 431 for large fields
 //= RFC 9110 section 15.5.14: 413
 #[test]
-fn oversized_requests_are_refused() {
+fn malformed_and_oversized_requests_are_refused() {
     let pair = Pair::start("");
     let (long, endless) = ("x".repeat(5000), "X".repeat(8 << 10));
     let many: String = (0..30).map(|number| format!("X-{number}: y\r\n")).collect();
-    let head = |start: &str, fields: &str| format!("{start}\r\nHost: a\r\n{fields}\r\n");
+    let get = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let post = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
     for (name, request, status) in [
-        ("target", head(&format!("GET /{} HTTP/1.1", "x".repeat(300)), ""), 414),
-        ("target longer than a head may be", head(&format!("GET /{long} HTTP/1.1"), ""), 414),
-        ("value", head("GET / HTTP/1.1", &format!("X: {long}\r\n")), 431),
-        ("name", head("GET / HTTP/1.1", &format!("{long}: x\r\n")), 431),
-        ("number of fields", head("GET / HTTP/1.1", &many), 431),
-        ("method", head(&format!("{} / HTTP/1.1", "X".repeat(300)), ""), 501),
-        ("declared body", head("POST / HTTP/1.1", "Content-Length: 1025\r\n"), 413),
+        ("bare LF", "GET / HTTP/1.1\nHost: a\n\n".to_owned(), 400),
+        ("obs-fold", get("X: b\r\n c\r\n"), 400),
+        ("space before the colon", get("X : b\r\n"), 400),
+        ("NUL in a value", get("X: a\0b\r\n"), 400),
+        ("TLS on a plain port", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\r\n\r\n".to_owned(), 400),
+        ("HTTP/0.9", "GET /\r\n\r\n".to_owned(), 400),
+        ("fragment in the target", "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("version 2.0", "GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(), 505),
+        ("two Hosts", get("Host: b\r\n"), 400),
+        ("absolute-form with another Host", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n".to_owned(), 400),
+        ("unknown expectation", post("Expect: x\r\nContent-Length: 1") + "x", 417),
+        ("a length and chunks", post("Content-Length: 5\r\nTransfer-Encoding: chunked"), 400),
+        ("two lengths", post("Content-Length: 5\r\nContent-Length: 6"), 400),
+        ("a length that is no number", post("Content-Length: +5"), 400),
+        ("chunked is not the last coding", post("Transfer-Encoding: chunked, gzip"), 400),
+        ("chunked twice", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"), 400),
+        ("unknown coding", post("Transfer-Encoding: gzip, chunked"), 501),
+        ("target", format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", &long[..300]), 414),
+        ("value", get(&format!("X: {long}\r\n")), 431),
+        ("name", get(&format!("{long}: x\r\n")), 431),
+        ("number of fields", get(&many), 431),
+        ("method", format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", &long[..300]), 501),
+        ("declared body", post("Content-Length: 1025"), 413),
         ("endless target", format!("GET /{endless}"), 414),
         ("endless value", format!("GET / HTTP/1.1\r\nHost: a\r\nX: {endless}"), 431),
         ("endless method", endless, 501),
@@ -161,14 +95,10 @@ fn malformed_chunks_are_refused() {
             exchange.respond("200 OK", "", "whole");
         }
     });
-    let larder =
-        Setup::config(LARDER, &CONFIG.replace("@origin@", &origin.url()).replace("@limits@", "")).start();
+    let larder = with(&format!("{LIMITS}@site@"), &origin);
     for (name, body, status) in [
         ("no hexadecimal size", "xyz\r\n", 400),
-        ("size beyond 64 bits", "fffffffffffffffff\r\n", 400),
-        ("bare LF after the size", "5\nhello\r\n0\r\n\r\n", 400),
         ("data longer than its size", "5\r\nhello!\r\n0\r\n\r\n", 400),
-        ("bare LF in an extension", "5;a\nb\r\nhello\r\n0\r\n\r\n", 400),
         ("trailer folded", "5\r\nhello\r\n0\r\nX: a\r\n b\r\n\r\n", 400),
         ("more than the limit", &format!("800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)), 413),
         ("more than the limit in small chunks", &format!("{}0\r\n\r\n", "1\r\nx\r\n".repeat(1100)), 413),
@@ -194,7 +124,7 @@ fn a_client_that_leaves_inside_its_body_breaks_the_forward_off() {
             told.send(exchange.is_broken()).expect("the test waits");
             exchange.close();
         });
-        let larder = Setup::origin(LARDER, &origin.url()).start();
+        let larder = bare(&origin);
         let mut client = larder.client();
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}"));
         origin.wait_for("/", 1);
@@ -208,7 +138,7 @@ fn a_client_that_leaves_inside_its_body_breaks_the_forward_off() {
 //= RFC 9110 section 15.5.9: 408
 #[test]
 fn heads_that_dribble_end_with_408() {
-    let pair = Pair::start("head_read_timeout = \"300ms\"");
+    let pair = Pair::start("head_read_timeout = \"300ms\"\n");
     for start in ["G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "] {
         let mut client = pair.larder.client();
         client.send(start);
@@ -222,22 +152,4 @@ fn heads_that_dribble_end_with_408() {
     let mut silent = pair.larder.client();
     assert_eq!(silent.rest(), b"", "a connection without a request closes without an answer");
     assert_eq!(pair.origin.total(), 0);
-}
-
-#[test]
-fn unusual_requests_that_are_right_pass() {
-    let pair = Pair::start("");
-    for request in [
-        "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET HTTP://A/ HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: \t a \t\r\n\r\n",
-        "GET / HTTP/1.0\r\n\r\n",
-        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 005\r\n\r\nhello",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5;a=b;c=\"d e\"\r\nhello\r\n000\r\n\r\n",
-        "GET /a\"{}?a[]=b|c^`{}' HTTP/1.1\r\nHost: a\r\nX: \u{fc}\r\nEmpty:\r\n\r\n",
-    ] {
-        let response = pair.larder.client().send(request).response();
-        assert_eq!((response.status(), response.text().as_str()), (200, "forwarded"), "{request:?}");
-    }
 }

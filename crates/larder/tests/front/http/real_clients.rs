@@ -3,6 +3,7 @@
 use testkit::{Authority, Client, End, Larder, Output, Port, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
+use crate::cache::basics::{bare, filled, with};
 use crate::tools::mock_origin::MockOrigin;
 
 /// Text that curl writes after the body.
@@ -40,12 +41,10 @@ impl Secured {
             let [cert, key] = [identity.certificate.display(), identity.key.display()];
             certificates += &format!("[[listen.certificates]]\ncert = \"{cert}\"\nkey = \"{key}\"\n");
         }
-        let (tls, url) = (port.address(), origin.url());
-        let config = format!(
-            "{top}[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{tls}\"\n{certificates}\
-             [[site]]\nname = \"a\"\norigin = \"{url}\"\n"
-        );
-        Self { larder: Setup::config(LARDER, &config).start(), authority, port }
+        let tls = port.address();
+        let listen =
+            format!("[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{tls}\"\n{certificates}");
+        Self { larder: with(&format!("{top}{listen}@site@"), origin), authority, port }
     }
 
     /// Arguments that make curl use a name and trust only our authority.
@@ -73,7 +72,7 @@ impl Secured {
 #[test]
 fn curl_speaks_every_version() {
     let origin = hello();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     let long = "x".repeat(100_000);
     let query = ["--request", "QUERY", "--header", "Content-Type: text/x-q", "--data"];
     for (option, version) in
@@ -153,18 +152,6 @@ fn http_1_0_over_tls_sees_that_a_body_broke_off() {
 }
 
 #[test]
-fn certificates_are_chosen_by_sni() {
-    let origin = hello();
-    let secured = Secured::start(&origin, "", &["a.example", "b.example", "*.wild.example"]);
-    for name in ["a.example", "b.example", "x.wild.example"] {
-        secured.curl(name, &[]).succeeded();
-    }
-    // curl exits with 60 if it doesn't trust the certificate, with 35 if the handshake fails.
-    let refused = secured.curl("c.example", &[]);
-    assert!([60, 35].contains(&refused.status), "{} {}", refused.status, refused.stderr);
-}
-
-#[test]
 fn the_access_log_says_what_the_handshake_agreed_on() {
     let origin = hello();
     let secured = Secured::start(&origin, "[log]\naccess = \"stdout\"\n", &["a.example"]);
@@ -203,29 +190,10 @@ pub(super) fn logged(larder: &Larder, agent: &str) -> serde_json::Value {
     })
 }
 
-/// Targets that get 400 over HTTP/1 make the request malformed here.
-//= RFC 9113 section 8.3.1: :path starts with "/" or is "*" for OPTIONS
-#[test]
-fn http_2_refuses_targets_that_no_uri_can_be() {
-    let origin = hello();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    let ask =
-        |target: &str| curl(&["--http2-prior-knowledge", "--path-as-is", "--globoff", &larder.url(target)]);
-    for target in ["/<a>", "/a?b=<c>", "/a?b=\"c\"", "/`"] {
-        let output = ask(target);
-        assert!(!output.text().ends_with(" 200"), "{target}: {}", output.text());
-    }
-    assert_eq!(origin.total(), 0);
-    let odd = "/a\"{}|^?b={}[]|^`";
-    let output = ask(odd).succeeded();
-    assert!(output.text().ends_with("\n2 200"), "{}", output.text());
-    assert_eq!(origin.count(odd), 1);
-}
-
 #[test]
 fn h2load_and_many_streams() {
     let origin = hello();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     for option in [&["--clients=10", "--max-concurrent-streams=20"][..], &["--clients=10", "--h1"]] {
         let (count, url) = ("--requests=3000", larder.url("/"));
         let output = run("h2load", [option, &[count, &url]].concat()).succeeded();
@@ -241,8 +209,7 @@ fn h2load_and_many_streams() {
 #[test]
 fn refused_uploads_leave_their_connection_open() {
     let origin = hello();
-    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
-    let config = site + "[site.maintenance]\nenabled = true\n";
+    let config = filled("@site@[site.maintenance]\nenabled = true\n", &origin);
     let larder = Setup::config(LARDER, &config).file("content", "x".repeat(60_000)).start();
     let content = format!("--data={}", larder.folder().join("content").display());
     let load = ["--clients=1", "--max-concurrent-streams=20", "--requests=2000", &content, &larder.url("/")];

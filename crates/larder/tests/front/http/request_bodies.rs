@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use testkit::{Client, Larder, ScriptedOrigin, Setup, run, wait};
+use testkit::{Client, Larder, ScriptedOrigin, run, wait};
 
 use super::real_clients::Secured;
 use super::slow_clients::frames::Http2;
-use crate::LARDER;
+use crate::cache::basics::{bare, with};
 
 const MIB: usize = 1 << 20;
 
@@ -94,7 +94,7 @@ fn uploads_go_on_in_large_pieces() {
 #[test]
 fn short_content_gets_its_length() {
     let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     let check = |method: &str, content: &str, framing: (&str, &str), version: &str| {
         let received = origin.last("/");
         let found = (received.field("content-length"), received.field("transfer-encoding"));
@@ -133,7 +133,7 @@ fn short_content_gets_its_length() {
 #[test]
 fn long_and_slow_content_goes_on_in_chunks() {
     let origin = origin();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let larder = bare(&origin);
     assert_eq!(in_chunks_of(32 << 10, &larder, 128 << 10), (128 << 10).to_string());
     assert_eq!(origin.last("/").field("transfer-encoding"), "chunked");
     let mut client = larder.client();
@@ -163,9 +163,7 @@ const PATIENT_RULE: &str =
     "[[site.rule]]\npath = { prefix = \"/patient\" }\nbody_read_timeout = \"5m\"\nbody_rate_min = 0\n";
 
 fn with_limits(origin: &ScriptedOrigin, limits: &str, rule: &str) -> Larder {
-    let url = origin.url();
-    let config = format!("[limits]\n{limits}\n[[site]]\nname = \"a\"\norigin = \"{url}\"\n{rule}");
-    Setup::config(LARDER, &config).start()
+    with(&format!("[limits]\n{limits}\n@site@{rule}"), origin)
 }
 
 /// A client that stops after the beginning of its content.
@@ -197,7 +195,7 @@ fn slow_content_has_the_limits_of_its_rule() {
         wait_until_others_are_cut(&larder);
         patient.send("0\r\n\r\n");
         assert_eq!(patient.response().text(), "1", "{limits}");
-        assert_eq!(http2.end().response_begins_with(), 0x88, "{limits}");
+        assert_eq!(http2.end().status(), 200, "{limits}");
         assert_eq!(cut(&larder), 2.0, "{limits}");
         let log = larder.stderr();
         assert!(
@@ -216,7 +214,7 @@ fn an_upload_may_pause_after_its_answer_has_begun() {
     assert_eq!((client.head().status(), client.chunk()), (200, b"begun".to_vec()));
     let mut http2 = Http2::connect(larder.address());
     http2.request("POST", "/duplex").data(b"x");
-    assert_eq!(http2.response_begins_with(), 0x88);
+    assert_eq!(http2.status(), 200);
     http2.wait_for_data();
     wait_until_others_are_cut(&larder);
     client.send("2\r\nyz\r\n0\r\n\r\n");
@@ -234,7 +232,7 @@ fn an_upload_does_not_pause_for_ever_after_its_answer_has_begun() {
     assert_eq!(client.head().status(), 200);
     let mut http2 = Http2::connect(larder.address());
     http2.request("POST", "/duplex/2").data(b"x");
-    assert_eq!(http2.response_begins_with(), 0x88);
+    assert_eq!(http2.status(), 200);
     wait::until_true("both are cut", || cut(&larder) == 2.0);
     assert_eq!(client.rest(), b"5\r\nbegun\r\n");
     wait::until_true("its stream is reset", || !http2.is_open());

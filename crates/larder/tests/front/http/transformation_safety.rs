@@ -1,18 +1,17 @@
 //! Transformation rules don't give one user's page to others, don't let clients choose a server, and keep messages
 //! readable.
 
-use testkit::{Exchange, Larder, ScriptedOrigin, Setup, run};
+use testkit::{Exchange, Larder, ScriptedOrigin, run};
 
 use crate::LARDER;
-
-const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+use crate::cache::basics::with;
 
 fn start(
     config: &str,
     script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
 ) -> (ScriptedOrigin, Larder) {
     let origin = ScriptedOrigin::start(script);
-    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    let larder = with(config, &origin);
     (origin, larder)
 }
 
@@ -36,24 +35,20 @@ fn personal(exchange: &mut Exchange<'_>) {
     exchange.respond("200 OK", "ETag: \"1\"\r\nContent-Type: text/plain\r\n", body);
 }
 
-/// Credentials that a rule moves stay credentials, unless the new field is part of the key.
+/// Credentials that a rule moves stay credentials, unless the new field is part of the key. `credential_taint` tests all ways.
 #[test]
 fn credentials_that_rules_move_are_credentials() {
     const SECRET: &str = "Cookie: sid=secret";
-    let cases: [(&str, &str, bool); 10] = [
+    let cases: [(&str, &str, bool); 6] = [
         ("copy = { X-Session = \"Cookie\" }", SECRET, false),
         ("set = { X-User = \"{header.Authorization}\" }", "Authorization: Basic secret", false),
-        ("add = { X-Session = \"v={header.Cookie}\" }", SECRET, false),
         ("copy = { X-User = \"X-My-Token\" }", "X-My-Token: secret", false),
-        ("copy = { X-Hidden = \"Cookie\" }\nset = { X-User = \"{header.X-Hidden}\" }", SECRET, false),
         ("request_fields = { Cookie = \"*\" }\nset = { X-Role = \"of secret\" }", SECRET, false),
-        ("request_fields = { X-Other = \"*\" }\nset = { X-Role = \"v\" }", SECRET, true),
-        ("copy = { X-Plain = \"X-Other\" }", SECRET, true),
         ("copy = { X-Hidden = \"Cookie\" }", SECRET, true),
         ("remove = [\"X-None\"]", SECRET, true),
     ];
     let config = format!(
-        "{SITE}request_fields_hidden = [\"X-Hidden\"]\n[[site.rule]]\ncredential_fields = [\"X-My-Token\"]\n{}\
+        "@site@request_fields_hidden = [\"X-Hidden\"]\n[[site.rule]]\ncredential_fields = [\"X-My-Token\"]\n{}\
          [[site.transform]]\nphase = \"client_request\"\nremove = [\"Authorization\", \"Cookie\", \"X-My-Token\"]\n",
         rules("client_request", &cases.map(|(rule, ..)| rule))
     );
@@ -74,7 +69,7 @@ fn credentials_that_rules_move_are_credentials() {
 fn keyed_fields_tell_users_apart() {
     let rule = "copy = { X-Session = \"Cookie\" }\nremove = [\"Cookie\"]";
     let config =
-        format!("{SITE}request_fields_keyed = [\"X-Session\"]\n{}", rules("client_request", &[rule]));
+        format!("@site@request_fields_keyed = [\"X-Session\"]\n{}", rules("client_request", &[rule]));
     let (_origin, larder) = start(&config, personal);
     let own = |user: &str| larder.ask("GET", "/0/account", &format!("Cookie: {user}\r\n"));
     own("one");
@@ -90,11 +85,9 @@ fn keyed_fields_tell_users_apart() {
 /// A response to HEAD updates the stored response to GET, so the same rules transform its fields.
 #[test]
 fn rules_for_get_hold_for_news_by_head() {
-    let config = format!(
-        "{SITE}[[site.transform]]\nphase = \"origin_response\"\nmethods = [\"GET\"]\nremove = [\"X-Secret\"]\n\
-         set = {{ X-New = \"{{header.X-Of}}\" }}\n"
-    );
-    let (origin, larder) = start(&config, |exchange| {
+    let config = "@site@[[site.transform]]\nphase = \"origin_response\"\nmethods = [\"GET\"]\n\
+        remove = [\"X-Secret\"]\nset = { X-New = \"{header.X-Of}\" }\n";
+    let (origin, larder) = start(config, |exchange| {
         let fields = format!(
             "ETag: \"1\"\r\nCache-Control: max-age=60\r\nX-Secret: s\r\nX-Of: {}\r\n",
             exchange.request.method()
@@ -154,26 +147,6 @@ fn parts_stay_readable() {
     }
 }
 
-/// Like an access list, maintenance admits no client whose address can't be parsed.
-#[test]
-fn maintenance_admits_those_it_knows() {
-    let config = format!(
-        "trusted_proxies = [\"127.0.0.0/8\"]\n{SITE}[site.maintenance]\nenabled = true\n\
-         clients_admitted = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n"
-    );
-    let (_origin, larder) = start(&config, personal);
-    for (line, status) in [
-        ("", 200),
-        ("X-Forwarded-For: 10.1.2.3\r\n", 200),
-        ("X-Forwarded-For: 192.0.2.1\r\n", 503),
-        ("X-Forwarded-For: unknown\r\n", 503),
-        ("X-Forwarded-For: 10.1.2.3, _hidden\r\n", 503),
-        ("Forwarded: for=unknown\r\n", 503),
-    ] {
-        assert_eq!(larder.ask("GET", "/", line).status(), status, "{line}");
-    }
-}
-
 /// Refusals have the fields that the site adds to every response.
 #[test]
 fn refusals_are_responses_of_the_site() {
@@ -193,32 +166,6 @@ fn refusals_are_responses_of_the_site() {
     assert_eq!(origin.total(), 0);
 }
 
-/// `Location` names the URL that clients use, but the response is stored under the rewritten URL.
-#[test]
-fn rewritten_locations_are_invalidated() {
-    let config = format!(
-        "{SITE}[[site.transform]]\nphase = \"client_request\"\npath = {{ prefix = \"/app/\" }}\n\
-         rewrite = {{ strip_prefix = \"/app\" }}\n\
-         [[site.transform]]\nphase = \"origin_response\"\nlocation = [{{ from = \"/\", to = \"/app/\" }}]\n"
-    );
-    let (_origin, larder) = start(&config, |exchange| match exchange.request.method() {
-        "POST" => {
-            let location = exchange.request.target().replace("/new", "");
-            exchange.respond("303 See Other", &format!("Location: {location}\r\n"), "");
-        }
-        _ => {
-            exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "content");
-        }
-    });
-    for target in ["/app/items", "/app/others"] {
-        larder.get(target);
-        assert!(larder.get(target).is_hit(), "{target}");
-        let posted = larder.ask("POST", &format!("{target}/new"), "Content-Length: 0\r\n");
-        assert_eq!(posted.field("location"), target);
-        assert!(!larder.get(target).is_hit(), "{target}");
-    }
-}
-
 /// Caches between Larder and its clients learn which request fields an answer depends on.
 #[test]
 fn answers_by_fields_say_so() {
@@ -236,7 +183,7 @@ fn answers_by_fields_say_so() {
     let text = |(phase, path, actions): (&str, &str, &str)| {
         format!("[[site.transform]]\nphase = \"{phase}\"\npath = {{ prefix = \"{path}\" }}\n{actions}\n")
     };
-    let config = format!("{SITE}{}", rules.map(text).concat());
+    let config = format!("@site@{}", rules.map(text).concat());
     let (_origin, larder) = start(&config, |exchange| {
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\nETag: \"1\"\r\nVary: Accept\r\n", "content");
     });
@@ -263,52 +210,15 @@ fn answers_by_fields_say_so() {
     }
 }
 
-/// A prefix of a URL matches only whole components, so no host is taken for another.
-#[test]
-fn beginnings_end_where_components_do() {
-    let rule = "location = [{ from = \"http://internal.example\", to = \"https://shop.example\" }, \
-        { from = \"/in\", to = \"/out\" }, { from = \"/\", to = \"/app/\" }]\n\
-        cookie_paths = [{ from = \"/in\", to = \"/out\" }]";
-    let config = format!("{SITE}{}", rules("client_response", &[rule]));
-    let (_origin, larder) = start(&config, |exchange| {
-        let target = exchange.request.target().to_owned();
-        let query = target.split_once('?').map_or("", |(_, query)| query);
-        exchange.respond("302 Found", &format!("Location: {query}\r\nSet-Cookie: a=1; Path={query}\r\n"), "");
-    });
-    let cases = [
-        ("http://internal.example/x", "https://shop.example/x"),
-        ("http://internal.example.evil.example/", "http://internal.example.evil.example/"),
-        ("http://internal.example@evil.example/", "http://internal.example@evil.example/"),
-        ("/in/x", "/out/x"),
-        ("/inner", "/app/inner"),
-        ("//evil.example/", "//evil.example/"),
-    ];
-    for (value, expected) in cases {
-        let found = larder.get(&format!("/0/?{value}"));
-        assert_eq!(found.field("location"), expected, "{value}");
-        let path = if value.starts_with("/in") && value != "/inner" { expected } else { value };
-        let cookie = format!("a=1; Path={path}");
-        assert_eq!(found.field("set-cookie"), cookie, "{value}");
-    }
-}
-
 /// `config_cases/transforms_unsafe.toml` tests all other rules that `larder check` refuses.
 #[test]
-fn check_refuses_globs_without_end_and_too_many_rules() {
+fn check_refuses_too_many_rules() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("larder.toml");
-    let check = |rules: &str, expected: &str| {
-        std::fs::write(&file, SITE.replace("@origin@", "http://a") + rules).expect("a file");
-        let output = run(LARDER, ["check".as_ref(), file.as_os_str()]);
-        let text = output.text();
-        assert!(output.status == 1 && text.contains(expected), "{expected}: {} {text:.500}", output.status);
-    };
-    let transform = "[[site.transform]]\nphase = \"client_response\"\n";
-    for depth in [500, 2000] {
-        let glob = format!("{}b{}", "{a,".repeat(depth), "}".repeat(depth));
-        check(&format!("{transform}response_fields = {{ X-A = \"{glob}\" }}"), "error");
-        check(&format!("{transform}path = {{ glob = \"{glob}\" }}"), "error");
-    }
-    let many = format!("{transform}remove = [\"X-A\"]\n").repeat(10_001);
-    check(&many, "a site may have at most 10000 transformation rules of a phase");
+    let rule = "[[site.transform]]\nphase = \"client_response\"\nremove = [\"X-A\"]\n".repeat(10_001);
+    let site = "[[site]]\nname = \"a\"\norigin = \"http://a\"\n";
+    std::fs::write(&file, format!("{site}{rule}")).expect("a file");
+    let output = run(LARDER, ["check".as_ref(), file.as_os_str()]);
+    let told = "a site may have at most 10000 transformation rules of a phase";
+    assert!(output.status == 1 && output.text().contains(told), "{} {:.500}", output.status, output.text());
 }

@@ -1,14 +1,14 @@
 //! Circuit breakers of origins: when they open, what clients get while they are open, probes, and reloads.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use testkit::{Client, Exchange, Gate, Larder, ScriptedOrigin, Setup, Signal, wait};
+use testkit::{Exchange, Gate, Larder, ScriptedOrigin, Setup, Signal, wait};
 
 use super::groups::{config, explained, ill, numbered, reload};
 use crate::LARDER;
-use crate::cache::basics::{asking, gates};
+use crate::cache::basics::{asking, client_from, gates};
+use crate::fleet::purge_waits::purge;
 
 fn start(origin: &ScriptedOrigin, settings: &str) -> Larder {
     Setup::config(LARDER, &config(&[(origin.url(), 1)], settings)).start()
@@ -27,14 +27,9 @@ fn opened(larder: &Larder) -> f64 {
     larder.metric("larder_origin_breaker_opened_total", &[])
 }
 
-/// A client with its own address: all requests of one client count once for a circuit breaker.
-fn other_client(larder: &Larder, number: u8) -> Client {
-    Client::connect_from(IpAddr::V4(Ipv4Addr::new(127, 0, 1, number)), larder.address())
-}
-
 /// Statuses that `count` other clients get for one request each.
 fn statuses_of_others(larder: &Larder, count: u8) -> Vec<u16> {
-    (0..count).map(|number| other_client(larder, number).get(&format!("/{number}")).status()).collect()
+    (0..count).map(|number| client_from(larder, number).get(&format!("/{number}")).status()).collect()
 }
 
 /// An origin that resets connections while it is unwell.
@@ -132,7 +127,7 @@ impl Probed {
             assert_eq!(larder.get(page).text(), "old");
         }
         for number in 0..4 {
-            assert_eq!(other_client(&larder, number).get("/fails").status(), 502);
+            assert_eq!(client_from(&larder, number).get("/fails").status(), 502);
         }
         Self { gate, origin, larder }
     }
@@ -219,8 +214,7 @@ fn a_probe_that_nobody_waits_for_ends_by_its_time_limit() {
 fn a_purge_overtakes_a_probe() {
     let probed = Probed::start(RECOVERS, 2, "");
     probed.has_probes(2);
-    let purge = probed.larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/a\"}");
-    assert_eq!(purge.status(), 200, "{}", purge.text());
+    purge(&probed.larder, "url=http://test.example/a");
     probed.gate.open();
     wait::until_true("the other probe's response is stored", || {
         is_in(&probed.larder, "closed") && probed.larder.get("/b").is_hit()
@@ -333,12 +327,12 @@ fn a_few_clients_open_no_circuit() {
     let origin = made_to_fail();
     let larder = start(&origin, "");
     let fail = |number| {
-        let response = other_client(&larder, number).ask("GET", "/", "X-Fail: 1\r\n");
+        let response = client_from(&larder, number).ask("GET", "/", "X-Fail: 1\r\n");
         (response.status(), response.text())
     };
     for round in 0..10 {
         for number in 100..110 {
-            assert_eq!(other_client(&larder, number).get("/").status(), 200, "{round}: {number}");
+            assert_eq!(client_from(&larder, number).get("/").status(), 200, "{round}: {number}");
         }
         (0..12).for_each(|number| assert_eq!(fail(number), (503, String::new()), "{round}: {number}"));
         assert_eq!(larder.get("/").status(), 200, "{round}");
@@ -362,7 +356,7 @@ fn clients_that_nobody_names_open_no_circuit() {
     let site = config(&[(origin.url(), 1)], "");
     let larder = Setup::config(LARDER, &format!("trusted_proxies = [\"127.0.0.0/8\"]\n{site}")).start();
     for number in 0..40 {
-        assert_eq!(other_client(&larder, number).ask("GET", "/", "X-Fail: 1\r\n").status(), 503);
+        assert_eq!(client_from(&larder, number).ask("GET", "/", "X-Fail: 1\r\n").status(), 503);
     }
     assert_eq!(opened(&larder), 0.0);
     for number in 0..20 {

@@ -18,7 +18,7 @@ use testkit::{
 };
 
 use crate::LARDER;
-use crate::cache::basics::{asking, gates, get_of, wait_for_waiters};
+use crate::cache::basics::{asking, gates, get_of, with};
 use crate::tools::mock_origin::MockOrigin;
 
 fn not_stored() -> ScriptedOrigin {
@@ -41,33 +41,6 @@ pub(super) fn start(url: &str, settings: &str) -> Larder {
 fn wait_for_idle(larder: &Larder, count: f64) {
     let idle = || larder.metric("larder_origin_connections", &["idle"]);
     wait::until_true("the origin connections are idle", || (idle() - count).abs() < 0.5);
-}
-
-/// All workers share the idle connections, whichever opened them.
-#[test]
-fn sequential_requests_share_one_connection_unless_told_otherwise() {
-    for (settings, connections) in [("", 1), ("pool = { keep_alive = false }", 20)] {
-        let origin = not_stored();
-        let larder = start(&origin.url(), settings);
-        for _ in 0..20 {
-            assert_eq!(larder.get("/").status(), 200);
-            wait_for_idle(&larder, if connections == 1 { 1.0 } else { 0.0 });
-        }
-        assert_eq!((origin.total(), origin.connections()), (20, connections), "{settings}");
-    }
-}
-
-/// An idle connection that the origin has closed isn't used again.
-#[test]
-fn a_closed_idle_connection_costs_no_request() {
-    let origin = not_stored();
-    let larder = start(&origin.url(), "");
-    for round in 1..=3 {
-        let response = larder.ask("POST", "/", "Content-Length: 0\r\n");
-        assert_eq!(response.status(), 200, "round {round}");
-        origin.close_connections();
-        wait_for_idle(&larder, 0.0);
-    }
 }
 
 #[test]
@@ -226,32 +199,19 @@ fn a_body_that_ends_without_close_notify_is_incomplete() {
 }
 
 /// The origin of each site has its own path, so that the target identifies the site.
-const SITES: &str = r#"
-[[site]]
-name = "exact"
-origin = "@origin@/exact"
-hosts = ["shop.example"]
-[[site]]
-name = "wildcard"
-origin = "@origin@/wildcard"
-hosts = ["*.example"]
-[[site]]
-name = "api"
-origin = "@origin@/api"
-hosts = ["shop.example"]
-path_prefix = "/api"
-strip_prefix = true
-[[site]]
-name = "kept"
-origin = "@origin@/all"
-hosts = ["shop.example"]
-path_prefix = "/kept"
-"#;
-
 #[test]
 fn sites_by_host_and_by_path() {
     let origin = not_stored();
-    let larder = Setup::config(LARDER, &SITES.replace("@origin@", &origin.url())).start();
+    let site = |name: &str, host: &str, more: &str| {
+        format!("[[site]]\nname = \"{name}\"\norigin = \"@origin@/{name}\"\nhosts = [\"{host}\"]\n{more}")
+    };
+    let sites = [
+        site("exact", "shop.example", ""),
+        site("wildcard", "*.example", ""),
+        site("api", "shop.example", "path_prefix = \"/api\"\nstrip_prefix = true\n"),
+        site("all", "shop.example", "path_prefix = \"/kept\"\n"),
+    ];
+    let larder = with(&sites.concat(), &origin);
     for (host, target, body) in [
         ("shop.example", "/x", "/exact/x"),
         ("SHOP.example:8080", "/x", "/exact/x"),
@@ -314,88 +274,33 @@ fn an_origin_that_says_nothing_is_given_up() {
     gate.open();
 }
 
-/// An origin that never pauses gains no time, neither with interim responses nor with a body.
+/// An origin that never pauses gains no time, whether the client reads everything or nothing.
 #[test]
 fn an_origin_that_never_stops_sending_is_given_up() {
     const LENGTH: usize = 1 << 30;
     let broken_off = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&broken_off);
     let origin = ScriptedOrigin::start(move |exchange| {
-        let piece = match exchange.request.target() {
-            "/interim" => b"HTTP/1.1 102 Processing\r\n\r\n".repeat(10),
-            target => {
-                let lifetime = if target.starts_with("/stored") { "max-age=60" } else { "no-store" };
-                exchange
-                    .head("200 OK", &format!("Content-Length: {LENGTH}\r\nCache-Control: {lifetime}\r\n"));
-                vec![b'x'; 64 << 10]
-            }
-        };
-        for _ in 0..LENGTH / piece.len() {
-            if exchange.send(&piece).is_broken() {
-                count.fetch_add(1, Relaxed);
-                break;
-            }
-        }
+        let lifetime =
+            if exchange.request.target().starts_with("/stored") { "max-age=60" } else { "no-store" };
+        exchange.head("200 OK", &format!("Content-Length: {LENGTH}\r\nCache-Control: {lifetime}\r\n"));
+        let piece = vec![b'x'; 64 << 10];
+        let is_cut = (0..LENGTH / piece.len()).any(|_| exchange.send(&piece).is_broken());
+        count.fetch_add(usize::from(is_cut), Relaxed);
         exchange.close();
     });
-    for timeout in ["first_byte", "total"] {
-        let larder = start(&origin.url(), &format!("[site.timeouts]\n{timeout} = \"300ms\""));
+    let larder = start(&origin.url(), "[site.timeouts]\ntotal = \"300ms\"");
+    let cut = || larder.metric("larder_fills_aborted_total", &["reason=\"total-timeout\""]);
+    for (target, cuts) in [("/private", 1.0), ("/stored", 2.0), ("/private-slow", 0.0), ("/stored-slow", 0.0)]
+    {
         let begun = Instant::now();
-        let mut client = larder.client();
-        client.send("POST /interim HTTP/1.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-        // Too many interim responses may be an error of their own.
-        assert!([502, 504].contains(&client.response().status()), "{timeout}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{timeout}: {:?}", begun.elapsed());
+        let mut client = asking(&larder, target, "");
+        if !target.ends_with("slow") {
+            assert_eq!(client.response().end, End::Truncated, "{target}");
+            wait::until_true("it is counted", || (cut() - cuts).abs() < 0.5);
+        }
         wait::until_true("the origin is cut off", || broken_off.swap(0, Relaxed) == 1);
-        if timeout == "first_byte" {
-            continue;
-        }
-        let cut = || larder.metric("larder_fills_aborted_total", &["reason=\"total-timeout\""]);
-        // The client reads everything, or nothing.
-        for (target, cuts) in
-            [("/private", 1.0), ("/stored", 2.0), ("/private-slow", 0.0), ("/stored-slow", 0.0)]
-        {
-            let begun = Instant::now();
-            let mut client = asking(&larder, target, "");
-            if !target.ends_with("slow") {
-                assert_eq!(client.response().end, End::Truncated, "{target}");
-                wait::until_true("it is counted", || (cut() - cuts).abs() < 0.5);
-            }
-            wait::until_true("the origin is cut off", || broken_off.swap(0, Relaxed) == 1);
-            assert!(begun.elapsed() < Duration::from_secs(5), "{target}: {:?}", begun.elapsed());
-        }
-    }
-}
-
-#[test]
-fn requests_in_flight_at_an_origin_are_limited() {
-    let (gate, passed) = gates();
-    let origin = ScriptedOrigin::start(move |exchange| {
-        exchange.head("200 OK", "Content-Length: 2\r\nCache-Control: no-store\r\n").send("o");
-        passed.pass();
-        exchange.send("k");
-    });
-    let pool = "pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }";
-    let larder = start(&origin.url(), pool);
-    let mut first = asking(&larder, "/1", "");
-    assert_eq!(first.head().status(), 200);
-    let refused = larder.get("/2");
-    assert!(refused.status() == 503 && refused.head.fields.has("retry-after"), "{:?}", refused.head);
-    gate.open();
-    assert_eq!(first.bytes(2), b"ok");
-    assert_eq!((larder.get("/3").text().as_str(), origin.count("/2")), ("ok", 0));
-}
-
-//= RFC 9110 section 15.6.3: 502
-#[test]
-fn an_unreachable_origin_is_502_and_errors_stay_inside() {
-    let port = Port::reserve();
-    for (exposed, shows) in [("false", false), ("true", true)] {
-        let site = format!("[[site]]\nname = \"a\"\norigin = \"http://{}\"\n", port.address());
-        let larder = Setup::config(LARDER, &format!("{site}expose_errors = {exposed}\n")).start();
-        let response = larder.get("/");
-        assert_eq!(response.status(), 502);
-        assert_eq!(response.text().contains("connect"), shows, "{}", response.text());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{target}: {:?}", begun.elapsed());
     }
 }
 
@@ -451,35 +356,40 @@ fn version_2(extensions: &[u8]) -> Vec<u8> {
     [b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0", &[length][..], &addresses, extensions].concat()
 }
 
-const LISTENS: &str =
-    "trusted_proxies = [\"192.0.2.0/24\"]\n[[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n";
+/// A gateway that expects the header, with these settings of its listener.
+fn behind_a_balancer(origin: &ScriptedOrigin, settings: &str) -> Larder {
+    let listen = "trusted_proxies = [\"192.0.2.0/24\"]\n\
+        [[listen]]\naddress = \"@listen@\"\nproxy_protocol = true\n";
+    Setup::config(LARDER, &format!("{listen}{settings}{}", config(&origin.url(), ""))).start()
+}
+
+/// Sends a request behind a header, and returns everything up to the end of the connection.
+fn answer_behind(larder: &Larder, header: &[u8]) -> String {
+    let mut client = larder.client();
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 192.0.2.9\r\nConnection: close\r\n\r\n";
+    let _ = client.try_send([header, request].concat());
+    String::from_utf8_lossy(&client.rest()).into_owned()
+}
 
 #[test]
 fn the_proxy_protocol_names_the_client() {
     let origin = not_stored();
-    let larder = Setup::config(LARDER, &format!("{LISTENS}{}", config(&origin.url(), ""))).start();
-    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    let ask = |header: &[u8]| {
-        let mut client = larder.client();
-        let _ = client.try_send([header, request].concat());
-        String::from_utf8_lossy(&client.rest()).into_owned()
-    };
+    let larder = behind_a_balancer(&origin, "");
     let told_of_tls = |flags| version_2(&[0x20, 0, 5, flags, 0, 0, 0, 0]);
     for (header, client, scheme) in [
         (b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\n".to_vec(), "192.0.2.5", "http"),
         (b"PROXY TCP6 2001:db8::5 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::5", "http"),
         (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1", "http"),
-        (version_2(&[]), "192.0.2.7", "http"),
         (told_of_tls(0), "192.0.2.7", "http"),
         (told_of_tls(1), "192.0.2.7", "https"),
     ] {
-        assert!(ask(&header).starts_with("HTTP/1.1 200"), "{}", header.escape_ascii());
+        assert!(answer_behind(&larder, &header).starts_with("HTTP/1.1 200"), "{}", header.escape_ascii());
         let asked = origin.last("/");
         assert_eq!((asked.field("x-forwarded-for"), asked.field("x-forwarded-proto")), (client, scheme));
     }
     let before = origin.total();
     for bad in [&b"PROXY TCP4 192.0.2.5\r\n"[..], &version_2(&[])[..20], &[b'x'; 200]] {
-        assert!(!ask(bad).starts_with("HTTP/1.1 2"), "{}", bad.escape_ascii());
+        assert!(!answer_behind(&larder, bad).starts_with("HTTP/1.1 2"), "{}", bad.escape_ascii());
     }
     assert_eq!(origin.total(), before);
 }
@@ -495,40 +405,27 @@ fn the_proxy_protocol_is_believed_from_listed_peers_only() {
         ("proxy_protocol_from = [\"10.0.0.0/8\", \"192.0.2.0/24\"]\n", false),
         ("proxy_protocol_from = []\n", false),
     ] {
-        let larder = Setup::config(LARDER, &format!("{LISTENS}{from}{}", config(&origin.url(), ""))).start();
-        let ask = |header: &[u8]| {
-            let mut client = larder.client();
-            let request = b"GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 192.0.2.9\r\nConnection: close\r\n\r\n";
-            let _ = client.try_send([header, request].concat());
-            String::from_utf8_lossy(&client.rest()).into_owned()
-        };
+        let larder = behind_a_balancer(&origin, from);
         let refused = |reason: &str| {
             larder.metric("larder_connections_refused_total", &[&format!("reason=\"{reason}\"")])
         };
         for header in &headers {
             let before = origin.total();
-            let answer = ask(header);
+            let answer = answer_behind(&larder, header);
             assert_eq!(answer.starts_with("HTTP/1.1 200"), is_believed, "{from}: {answer}");
             assert_eq!(origin.total() - before, usize::from(is_believed), "{from}");
             assert!(!is_believed || origin.last("/").field("x-real-ip") == "192.0.2.9", "{from}");
         }
         assert_eq!(refused("proxy-peer"), if is_believed { 0.0 } else { 2.0 }, "{from}");
         // A request without a header, as from a balancer that isn't configured to send it.
-        assert_eq!(ask(b""), "", "{from}");
+        assert_eq!(answer_behind(&larder, b""), "", "{from}");
         assert_eq!(refused("proxy-header"), f64::from(u8::from(is_believed)), "{from}");
         let log = format!("{}{}", larder.stdout(), larder.stderr());
         assert_eq!(log.contains("the peer is not in"), !is_believed, "{from}: {log}");
         assert_eq!(log.contains("it has no PROXY protocol header"), is_believed, "{from}: {log}");
     }
-}
-
-#[test]
-fn the_proxy_protocol_is_not_believed_where_it_is_not_expected() {
-    let origin = not_stored();
-    let larder = start(&origin.url(), "");
-    let mut client = larder.client();
-    client.send("PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!((client.response().status(), origin.total()), (400, 0));
+    let unexpecting = start(&origin.url(), "");
+    assert!(answer_behind(&unexpecting, &headers[0]).starts_with("HTTP/1.1 400"), "it is no request");
 }
 
 /// A site whose origin is the gateway itself, through a proxy that the configuration doesn't mention. The first request that comes back
@@ -623,38 +520,5 @@ fn credentials_of_a_connection_share_none_over_http_2() {
         ask("Authorization: Negotiate a\r\n");
         ask("");
         assert_eq!(opened(), count, "one for each such request");
-    }
-}
-
-/// An unsolicited 304 or 206 doesn't predict the next response: the waiters are forwarded, a few at a time.
-#[test]
-fn a_crowd_asks_an_origin_that_lies_in_turn() {
-    let lies =
-        [("304 Not Modified", ""), ("304 Not Modified", "Range: bytes=0-2\r\n"), ("206 Partial Content", "")];
-    for (lie, asked) in lies {
-        let (gate, passed) = gates();
-        // Current and maximum number of concurrent requests.
-        let at_once = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        let counted = Arc::clone(&at_once);
-        let origin = ScriptedOrigin::start(move |exchange| {
-            let [now, most] = &*counted;
-            most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
-            passed.pass();
-            now.fetch_sub(1, Relaxed);
-            match lie {
-                "304 Not Modified" => exchange.head(lie, "ETag: \"a\"\r\n"),
-                _ => exchange.respond(lie, "Content-Range: bytes 0-2/10\r\nETag: \"a\"\r\n", "abc"),
-            };
-        });
-        let larder = start(&origin.url(), "");
-        let mut crowd: Vec<_> = (0..20).map(|_| asking(&larder, "/", asked)).collect();
-        wait_for_waiters(&larder, 19);
-        gate.open();
-        for client in &mut crowd {
-            assert_eq!(client.response().status(), 502, "{lie} {asked}");
-        }
-        assert_eq!(origin.total(), 20, "{lie} {asked}");
-        let most = at_once[1].load(Relaxed);
-        assert!(most <= 4, "{most} concurrent: {lie} {asked}");
     }
 }

@@ -1,14 +1,13 @@
 //! Clients whose requests make the origin fail, while others want the same page; and origins that fail for all clients.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use testkit::{Client, Exchange, Larder, ScriptedOrigin, Setup};
 
-use super::super::basics::{asking, gates, wait_for_waiters};
+use super::super::basics::{asking, client_from, gates, wait_for_waiters};
 use super::{AT_ONCE, ATTACK, UNKEPT};
 use crate::LARDER;
 
@@ -27,12 +26,8 @@ fn larder(origin: &str, [answer, wait]: [&str; 2]) -> Larder {
 /// Limits long enough for a busy machine.
 const PATIENT: [&str; 2] = ["1s", "20s"];
 
-fn client(larder: &Larder, number: u8) -> Client {
-    Client::connect_from(IpAddr::from([127, 0, 1, number]), larder.address())
-}
-
 fn asking_from(larder: &Larder, number: u8, fields: &str) -> Client {
-    let mut client = client(larder, number);
+    let mut client = client_from(larder, number);
     client.send(format!("GET /page HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
     client
 }
@@ -121,33 +116,7 @@ fn check_failure((what, fails): (&str, Fails), number: usize) {
     }
     let forwards = origin.total();
     assert!(forwards <= usize::from(ATTACKERS) + AT_ONCE, "{what}: {forwards}");
-    assert!(client(&larder, 200).ask("GET", "/page", fields).is_hit(), "{what}");
-}
-
-/// The page expires repeatedly, and each time a different client may be first.
-#[test]
-fn a_page_that_expires_under_attack_is_there_for_all_others() {
-    let origin = ScriptedOrigin::start(|exchange| match exchange.request.field("x-attack") {
-        "" => _ = exchange.respond("200 OK", "Cache-Control: max-age=1\r\n", "page"),
-        _ => _ = exchange.respond("500 Internal Server Error", "", "attacked"),
-    });
-    let larder = larder(&origin.url(), PATIENT);
-    let began = Instant::now();
-    let asked = AtomicUsize::new(0);
-    let ask = |number: u8, fields: &str| {
-        let mut client = client(&larder, number);
-        // It expires a few times.
-        while began.elapsed() < Duration::from_secs(5) {
-            let status = client.ask("GET", "/page", fields).status();
-            assert!(status == 200 || !fields.is_empty(), "{status}");
-            asked.fetch_add(usize::from(fields.is_empty()), Ordering::Relaxed);
-        }
-    };
-    thread::scope(|scope| {
-        (1..=ATTACKERS).for_each(|number| _ = scope.spawn(move || ask(number, ATTACK)));
-        (100..104).for_each(|number| _ = scope.spawn(move || ask(number, "")));
-    });
-    assert!(asked.into_inner() > 100, "requests of others");
+    assert!(client_from(&larder, 200).ask("GET", "/page", fields).is_hit(), "{what}");
 }
 
 type Closing = fn(Client) -> Option<Client>;

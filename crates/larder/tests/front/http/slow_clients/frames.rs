@@ -57,20 +57,26 @@ impl Http2 {
 
     /// Sends the head of a request on a new stream, and leaves the stream open.
     pub(crate) fn request(&mut self, method: &str, path: &str) -> &mut Self {
-        self.head(method, path, END_HEADERS)
+        self.head((method, "http", path), END_HEADERS)
     }
 
     /// Sends a request without content on a new stream.
     pub(crate) fn get(&mut self, path: &str) -> &mut Self {
-        self.head("GET", path, END_HEADERS | END_STREAM)
+        self.head(("GET", "http", path), END_HEADERS | END_STREAM)
     }
 
-    fn head(&mut self, method: &str, path: &str, flags: u8) -> &mut Self {
-        // Entries of the static table of RFC 7541: `:method`, `:scheme: http`, the names `:path` and `:authority`.
-        let mut block = vec![if method == "POST" { 0x83 } else { 0x82 }, 0x86, 0x04];
-        block.push(u8::try_from(path.len()).expect("a short path"));
-        block.extend_from_slice(path.as_bytes());
-        block.extend_from_slice(b"\x01\x01a");
+    /// Sends a request without content and with this scheme on a new stream.
+    pub(crate) fn get_by_scheme(&mut self, scheme: &str) -> &mut Self {
+        self.head(("GET", scheme, "/"), END_HEADERS | END_STREAM)
+    }
+
+    fn head(&mut self, (method, scheme, path): (&str, &str, &str), flags: u8) -> &mut Self {
+        // Entries of the static table of RFC 7541: `:method`, and the names `:scheme`, `:path` and `:authority`.
+        let mut block = vec![if method == "POST" { 0x83 } else { 0x82 }];
+        for (name, value) in [(0x06, scheme), (0x04, path), (0x01, "a")] {
+            block.extend([name, u8::try_from(value.len()).expect("a short value")]);
+            block.extend_from_slice(value.as_bytes());
+        }
         let id = self.next_id;
         self.next_id += 2;
         self.frame(HEADERS, flags, id, &block);
@@ -97,13 +103,15 @@ impl Http2 {
         self
     }
 
-    /// Returns the first byte of the header section of the next response: 0x88 is 200.
+    /// Returns the status of the next response: 0 if it is neither 200 nor 400.
     #[track_caller]
-    pub(crate) fn response_begins_with(&mut self) -> u8 {
+    pub(crate) fn status(&mut self) -> u16 {
         loop {
-            let (kind, _, payload) = self.read_frame();
-            if kind == HEADERS {
-                return payload[0];
+            // Entries of the static table of RFC 7541.
+            match self.read_frame() {
+                (HEADERS, _, payload) if payload[0] == 0x88 => return 200,
+                (HEADERS, _, payload) => return if payload[0] == 0x8c { 400 } else { 0 },
+                _ => {}
             }
         }
     }
