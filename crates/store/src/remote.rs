@@ -23,6 +23,7 @@ mod cluster;
 mod connections;
 mod dial;
 mod dispatcher;
+mod endpoints;
 mod examine;
 mod follow_table;
 mod heartbeat;
@@ -52,7 +53,9 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 pub use self::examine::{ExamineError, Examined, examine};
-pub use self::settings::{Address, Host, InvalidWord, RemoteSettings, Secret, Seeds, Sentinels, Word};
+pub use self::settings::{
+    Address, EndpointError, Host, InvalidWord, RemoteSettings, Secret, Seeds, Sentinels, Server, Word,
+};
 pub use self::url::UrlError;
 
 use self::cluster::Cluster;
@@ -73,7 +76,7 @@ use crate::{FillId, SegmentId, SegmentPut};
 pub struct Remote {
     servers: Servers,
     names: Names,
-    log_seen: log::LastSeen,
+    log_seen: Arc<log::LastSeen>,
     task: AbortHandle,
     runtime: Handle,
 }
@@ -92,6 +95,7 @@ impl Remote {
     /// Connects, and reconnects whenever the connection is lost; the server need not be running yet. Call it inside a tokio runtime, on
     /// which the connections then run; operations may be called on any runtime.
     pub fn connect(settings: &RemoteSettings) -> Self {
+        let log_seen = Arc::default();
         let (servers, task) = match &settings.address {
             Address::Cluster(seeds) => {
                 let cluster = Cluster::connect(settings, &seeds.hosts);
@@ -103,14 +107,14 @@ impl Remote {
                 let watchers = Arc::<Watchers>::default();
                 let generations = Arc::default();
                 let shared = link::Shared { watchers: Arc::clone(&watchers), generations, cluster: None };
-                let link = Arc::new(Link::new(settings, address, Master::new(settings), &shared));
+                let link = Arc::new(Link::new(settings, address, Master::new(settings, &log_seen), &shared));
                 let running = Arc::clone(&link);
                 let task = tokio::spawn(async move { running.run().await }).abort_handle();
                 (Servers::One { link, watchers }, task)
             }
         };
         let names = Names::new(&settings.prefix);
-        Self { servers, names, log_seen: log::LastSeen::default(), task, runtime: Handle::current() }
+        Self { servers, names, log_seen, task, runtime: Handle::current() }
     }
 
     /// Returns the reason why there is no connection, without the credentials; `None` if connected.

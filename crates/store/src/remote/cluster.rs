@@ -22,7 +22,7 @@ use super::dial::Transport;
 use super::link::{Link, Shared};
 use super::master::Master;
 use super::names::Names;
-use super::settings::{Address, Host, RemoteSettings};
+use super::settings::{Address, Host, RemoteSettings, Server};
 use super::slots::{self, ClusterInfo, Redirect, RedirectKind, SlotRange};
 use super::wire::{Connector, with_causes};
 use crate::backing::{BackingError, CopyStatus, Source, Watchers};
@@ -250,12 +250,12 @@ impl Cluster {
         if let Some(index) = topology.nodes.iter().position(|node| node.host == *host) {
             return index as u16;
         }
-        let address = match self.transport {
-            Transport::Tcp => Address::Tcp(host.clone()),
-            Transport::Tls(_) => Address::Tls(host.clone()),
+        let server = match self.transport {
+            Transport::Tcp => Server::Tcp(host.clone()),
+            Transport::Tls(_) => Server::Tls(host.clone()),
         };
         let master = Master::Fixed(self.connector.with_target(self.transport.to(host)));
-        let link = Arc::new(Link::new(&self.settings, &address, master, &self.shared));
+        let link = Arc::new(Link::new(&self.settings, &Address::Server(server), master, &self.shared));
         topology.nodes.push(Node { host: host.clone(), link, task: None });
         (topology.nodes.len() - 1) as u16
     }

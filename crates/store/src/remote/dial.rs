@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::settings::{Address, Host, RemoteSettings, Seeds, Sentinels};
+use super::settings::{Address, Host, RemoteSettings, Seeds, Sentinels, Server};
 
 /// A stream of bytes in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -35,13 +35,19 @@ impl Transport {
     /// Returns the transport of a store. Reads the root certificates of the system if needed.
     pub(super) fn of(settings: &RemoteSettings) -> Self {
         match &settings.address {
-            Address::Tls(_)
+            Address::Server(Server::Tls(_))
             | Address::Sentinels(Sentinels { tls: true, .. })
             | Address::Cluster(Seeds { tls: true, .. }) => {
                 let config = settings.tls.clone().unwrap_or_else(system_roots_config);
                 Self::Tls(TlsConnector::from(config))
             }
-            Address::Tcp(_) | Address::Unix(_) | Address::Sentinels(_) | Address::Cluster(_) => Self::Tcp,
+            Address::Endpoints(servers) if servers.iter().any(|server| matches!(server, Server::Tls(_))) => {
+                let config = settings.tls.clone().unwrap_or_else(system_roots_config);
+                Self::Tls(TlsConnector::from(config))
+            }
+            Address::Server(_) | Address::Endpoints(_) | Address::Sentinels(_) | Address::Cluster(_) => {
+                Self::Tcp
+            }
         }
     }
 
@@ -54,6 +60,23 @@ impl Transport {
 }
 
 impl Target {
+    /// Returns the target for a server. `transport` is that of its store.
+    pub(super) fn of(server: &Server, transport: &Transport) -> Self {
+        match server {
+            Server::Tcp(host) => Self::Tcp(host.clone()),
+            Server::Tls(host) => transport.to(host),
+            Server::Unix(path) => Self::Unix(path.clone()),
+        }
+    }
+
+    /// Returns whether two targets have the same address.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Unix(path), Self::Unix(other)) => path == other,
+            _ => self.host().is_some() && self.host() == other.host(),
+        }
+    }
+
     /// Returns the host; `None` for a socket.
     pub(super) fn host(&self) -> Option<&Host> {
         match self {

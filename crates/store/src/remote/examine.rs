@@ -52,7 +52,10 @@ pub struct ExamineError(Box<dyn Error + Send + Sync>);
 /// # Errors
 /// If the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
-    let connector = Master::new(settings).find_once().await.map_err(|why| ExamineError((*why).into()))?;
+    let connector = Master::new(settings, &Arc::default())
+        .find_once()
+        .await
+        .map_err(|why| ExamineError((*why).into()))?;
     let ignore = |_| Ok::<(), ()>(());
     let opened = connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await;
     let (wire, _driving) = opened.map_err(|error| ExamineError(error.into()))?;

@@ -64,7 +64,7 @@ enum DisconnectReason {
     Closed,
     #[error("the server is no longer the master")]
     NotMaster,
-    #[error("the sentinels have named another master")]
+    #[error("another address is used")]
     Moved,
     #[error("no reply to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
@@ -165,10 +165,14 @@ impl Link {
                     let (begun, connections) = (Instant::now(), Arc::clone(&opened.connections));
                     let ending = self.run_generation(opened, clock).await;
                     self.end(&connections, &ending);
+                    self.master.failed(connections.connector());
                     // A short-lived connection also counts as a failure.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
-                Err(error) => self.set_down(&with_causes(&error)),
+                Err(error) => {
+                    self.set_down(&with_causes(&error));
+                    connector.iter().for_each(|connector| self.master.failed(connector));
+                }
             }
             // A new master is connected at once.
             let moved = self.master.moved(connector.as_ref().ok());
@@ -197,6 +201,7 @@ impl Link {
         if self.process_beat(opened.beat, &mut clock) == Role::Other {
             return Err(OpenError::NoMaster);
         }
+        self.master.check(&opened.connections.control).await.map_err(OpenError::OtherData)?;
         *self.state.write() = State::Up(Arc::clone(&opened.connections));
         let server = connector.host().map(tracing::field::display);
         tracing::info!(address = %self.address, server, generation = source.generation, "remote tier connected");

@@ -24,6 +24,11 @@ use crate::backing::{
 pub(super) struct LastSeen(Mutex<Option<Header>>);
 
 impl LastSeen {
+    /// Returns the id of the log, if it is known.
+    pub(super) fn id(&self) -> Option<LogId> {
+        self.0.lock().map(|header| header.id)
+    }
+
     fn floor(&self, id: LogId) -> LogOffset {
         self.0.lock().filter(|seen| seen.id == id).map_or(LogOffset(0), |seen| seen.floor)
     }

@@ -32,21 +32,32 @@ pub struct RemoteSettings {
     pub verification: Duration,
     /// Timeout for opening a connection, including handshakes.
     pub connect_timeout: Duration,
+    /// Time for which a nearer endpoint must work before it is used again.
+    pub return_after: Duration,
     /// Maximum memory for the table of followed keys, in bytes; beyond it, keys are dropped.
     pub followed_bytes_max: usize,
     /// Certificate verification for a TLS address; `None` for the system's root certificates.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
-/// Address of a server.
+/// Address of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum Server {
     /// TCP without encryption.
     Tcp(Host),
     /// TCP with TLS.
     Tls(Host),
     /// Unix socket.
     Unix(Box<Path>),
+}
+
+/// Address of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// One server.
+    Server(Server),
+    /// Several addresses of one master, the nearest first.
+    Endpoints(Box<[Server]>),
     /// The master of a service, which sentinels know.
     Sentinels(Sentinels),
     /// A cluster.
@@ -90,12 +101,60 @@ pub struct Secret(Box<str>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(Box<str>);
 
+/// Error in the URLs of several endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// The URL is invalid.
+    #[error(transparent)]
+    Url(UrlError),
+    /// The URL is for sentinels or a cluster.
+    #[error("must be that of a single server")]
+    NoServer,
+    /// The address is in the list twice.
+    #[error("has the same address as another endpoint")]
+    Twice,
+    /// The URL has another database, user or password than the first one.
+    #[error(
+        "has another database, user or password than the first endpoint, but all are addresses of one server"
+    )]
+    Different,
+}
+
 /// A text that isn't a [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must have at most {} printable ASCII characters, and neither spaces nor braces", Word::BYTES_MAX)]
 pub struct InvalidWord;
 
 impl RemoteSettings {
+    /// Parses the URLs of several addresses of one master, the nearest first. Each is that of a single server.
+    ///
+    /// # Errors
+    /// Returns the index of the invalid URL with the error; for the last index, the URLs may also contradict each other.
+    pub fn from_endpoints(urls: &[&str]) -> Result<Self, (usize, EndpointError)> {
+        let mut all: Vec<Self> = Vec::with_capacity(urls.len());
+        let mut servers = Vec::with_capacity(urls.len());
+        for (index, url) in urls.iter().enumerate() {
+            let settings = Self::from_url(url).map_err(|error| (index, EndpointError::Url(error)))?;
+            let Address::Server(server) = &settings.address else {
+                return Err((index, EndpointError::NoServer));
+            };
+            if servers.contains(server) {
+                return Err((index, EndpointError::Twice));
+            }
+            let is_like = |first: &Self| {
+                (first.database, &first.username, &first.password)
+                    == (settings.database, &settings.username, &settings.password)
+            };
+            if !all.first().is_none_or(is_like) {
+                return Err((index, EndpointError::Different));
+            }
+            servers.push(server.clone());
+            all.push(settings);
+        }
+        let first = all.into_iter().next().ok_or((0, EndpointError::NoServer))?;
+        Ok(Self { address: Address::Endpoints(servers.into()), ..first })
+    }
+
     /// Returns the default settings for an address, without credentials.
     pub fn new(address: Address) -> Self {
         Self {
@@ -109,6 +168,7 @@ impl RemoteSettings {
             prefix: Word("larder:".into()),
             verification: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),
+            return_after: Duration::from_secs(30),
             followed_bytes_max: 16 << 20,
             tls: None,
         }
@@ -171,11 +231,23 @@ impl Word {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Server(server) => server.fmt(f),
+            Self::Endpoints(servers) => {
+                let servers: Vec<_> = servers.iter().map(Server::to_string).collect();
+                f.write_str(&servers.join(", "))
+            }
+            Self::Sentinels(sentinels) => sentinels.fmt(f),
+            Self::Cluster(Seeds { hosts, tls }) => write!(f, "{}+cluster://{}", scheme(*tls), list(hosts)),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Tcp(host) => write!(f, "redis://{host}"),
             Self::Tls(host) => write!(f, "rediss://{host}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            Self::Sentinels(sentinels) => sentinels.fmt(f),
-            Self::Cluster(Seeds { hosts, tls }) => write!(f, "{}+cluster://{}", scheme(*tls), list(hosts)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
-use super::settings::{Address, Host, Seeds, Sentinels};
+use super::settings::{Address, Host, Seeds, Sentinels, Server};
 
 /// Error in the URL of a server. Never contains a part of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,8 +70,8 @@ pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
         return Err(UrlError::UnexpectedPart);
     }
     match scheme {
-        "redis" => of_host(rest, Address::Tcp),
-        "rediss" => of_host(rest, Address::Tls),
+        "redis" => of_host(rest, Server::Tcp),
+        "rediss" => of_host(rest, Server::Tls),
         "redis+sentinel" => of_sentinels(rest, Encryption::Off),
         "rediss+sentinel" => of_sentinels(rest, Encryption::On),
         "redis+cluster" => of_cluster(rest, Encryption::Off),
@@ -81,9 +81,10 @@ pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
     }
 }
 
-fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
+fn of_host(rest: &str, server: fn(Host) -> Server) -> Result<Url, UrlError> {
     let Parts { credentials: (username, password), hosts, path } = parts(rest)?;
-    Ok(Url { address: address(host(hosts, PORT)?), username, password, database: database(path)? })
+    let address = Address::Server(server(host(hosts, PORT)?));
+    Ok(Url { address, username, password, database: database(path)? })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,7 +159,7 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
     if !(2..=107).contains(&path.len()) || path.contains(char::is_control) {
         return Err(UrlError::Path);
     }
-    Ok(Url { address: Address::Unix(Path::new(path).into()), username, password, database })
+    Ok(Url { address: Address::Server(Server::Unix(Path::new(path).into())), username, password, database })
 }
 
 type Credentials = (Option<Box<str>>, Option<Box<str>>);
@@ -265,11 +266,11 @@ mod tests {
     }
 
     fn tcp(name: &str, port: u16) -> Address {
-        Address::Tcp(host_of(name, port))
+        Address::Server(Server::Tcp(host_of(name, port)))
     }
 
     fn unix(path: &str) -> Address {
-        Address::Unix(Path::new(path).into())
+        Address::Server(Server::Unix(Path::new(path).into()))
     }
 
     fn check(text: &str, expected: &Result<Url, UrlError>) {
@@ -288,7 +289,7 @@ mod tests {
         check("redis://:hush@cache", &url(tcp("cache", 6379), ("", "hush"), 0));
         check("redis://me:h%40sh%2F%25@cache", &url(tcp("cache", 6379), ("me", "h@sh/%"), 0));
         check("redis://me:a@b:c@cache", &url(tcp("cache", 6379), ("me", "a@b:c"), 0));
-        check("rediss://me@cache", &url(Address::Tls(host_of("cache", 6379)), ("me", ""), 0));
+        check("rediss://me@cache", &url(Address::Server(Server::Tls(host_of("cache", 6379))), ("me", ""), 0));
         let sentinels = |hosts: &[Host], tls| {
             Address::Sentinels(Sentinels { hosts: hosts.into(), service: "main-1".into(), tls })
         };

@@ -59,6 +59,9 @@ pub(super) enum OpenError {
     Tracking(#[source] BackingError),
     #[error("the server is not a master")]
     NoMaster,
+    /// An endpoint has the data of another store.
+    #[error("{0}")]
+    OtherData(Arc<str>),
     /// No sentinel knows a master.
     #[error("no master is known: {0}")]
     UnknownMaster(Arc<str>),
@@ -136,6 +139,11 @@ impl Connector {
     /// Returns the host of the server; `None` for a socket.
     pub(super) fn host(&self) -> Option<&Host> {
         self.target.host()
+    }
+
+    /// Returns whether two connectors are for the same address.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.target.is_same(&other.target)
     }
 
     /// Returns the timeout for opening a connection.

@@ -1,6 +1,7 @@
 //! The tier on a Redis-compatible server, tested with Debian's redis-server.
 
 mod cluster;
+mod endpoints;
 mod faults;
 mod followed;
 mod inside;

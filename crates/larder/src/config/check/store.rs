@@ -9,12 +9,12 @@ use origin::tls::Verification;
 use rustls::ClientConfig;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;
-use store::remote::{Address, RemoteSettings, Secret, Sentinels, Word};
+use store::remote::{Address, RemoteSettings, Secret, Seeds, Sentinels, Server, Word};
 
 use super::scope::Scope;
 use super::server::millis;
 use super::{breaker, tls};
-use crate::config::tree::Table;
+use crate::config::tree::{Node, Table};
 
 /// A Redis-compatible server behind memory, and its time limits.
 #[derive(Clone, Debug)]
@@ -49,9 +49,7 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
 }
 
 fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
-    let named = scope.parsed(table, "url", |url| {
-        RemoteSettings::from_url(url).map_err(|error| format!("the URL {error}"))
-    });
+    let named = address(scope, table);
     let [prefix, client_name] = ["prefix", "client_name"].map(|key| scope.parsed(table, key, word));
     let password = password_of(scope, table, "password_file")?;
     let sentinel_password = password_of(scope, table, "sentinel_password_file")?;
@@ -73,11 +71,35 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
         client_name: client_name?,
         verification: table.get("verification_time"),
         connect_timeout: table.get("connect_timeout"),
+        return_after: table.get("return_after"),
         followed_bytes_max: table.get("tracked_bytes_max"),
         tls,
         address: named.address,
         database: named.database,
     })
+}
+
+/// Returns the settings that the URLs contain.
+fn address(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
+    let endpoints = table.list("endpoints");
+    match (table.node("url"), endpoints) {
+        (None, []) => {
+            scope.error_in(table, "expected `url` or `endpoints`");
+            None
+        }
+        (Some(_), []) => scope.parsed(table, "url", |url| {
+            RemoteSettings::from_url(url).map_err(|error| format!("the URL {error}"))
+        }),
+        (Some(node), _) => {
+            scope.error(node, "not with `endpoints`");
+            None
+        }
+        (None, endpoints) => {
+            let urls: Vec<&str> = endpoints.iter().map(Node::as_text).collect();
+            let parsed = RemoteSettings::from_endpoints(&urls);
+            parsed.map_err(|(index, error)| scope.error(&endpoints[index], format!("the URL {error}"))).ok()
+        }
+    }
 }
 
 /// Returns `None` if the file is wrong, and `Some(None)` if there is none.
@@ -107,13 +129,21 @@ fn client_config(
     if tls::KEYS.iter().all(|key| table.given(key).is_none()) {
         return Some(None);
     }
-    if !matches!(address, Address::Tls(_) | Address::Sentinels(Sentinels { tls: true, .. })) {
+    if !has_tls(address) {
         scope.refuse(table, &tls::KEYS, "only applies to a `rediss` URL");
         return None;
     }
-    let at = (table, table.node("url")?);
+    let at = (table, table.node("url").or_else(|| table.list("endpoints").first())?);
     let (config, _) = tls::client(scope, at, Verification::On, OriginProtocol::Http1)?;
     Some(Some(without_protocols(&config)))
+}
+
+fn has_tls(address: &Address) -> bool {
+    match address {
+        Address::Server(server) => matches!(server, Server::Tls(_)),
+        Address::Endpoints(servers) => servers.iter().any(|server| matches!(server, Server::Tls(_))),
+        Address::Sentinels(Sentinels { tls, .. }) | Address::Cluster(Seeds { tls, .. }) => *tls,
+    }
 }
 
 /// Removes the ALPN protocols: servers of the Redis protocol negotiate none.

@@ -48,11 +48,20 @@ section! {
     /// URL of the server.
     ///
     /// It may contain a user and password (`redis://user:password@host`), with percent escapes; a file is the better place for a password.
-    /// With `redis+sentinel`, it names sentinels and a service, and the service's current master is used. A server of a Redis Cluster can't
-    /// be used yet.
-    url = Text("`redis://HOST:PORT/DATABASE`, `redis+sentinel://HOST1,HOST2,HOST3/SERVICE/DATABASE`, `rediss://...` and `rediss+sentinel://...` for TLS, or `unix:///path/of/socket`")
-        .required()
+    /// With `redis+sentinel`, it names sentinels and a service, whose current master is used; with `redis+cluster`, some nodes of a cluster.
+    /// Not with `endpoints`.
+    url = Text("`redis://HOST:PORT/DATABASE`, `redis+sentinel://HOST1,HOST2,HOST3/SERVICE/DATABASE`, `redis+cluster://HOST1,HOST2`, `rediss` in place of `redis` for TLS, or `unix:///path/of/socket`")
+        .absent("`endpoints`")
         .kept(),
+    /// URLs of several addresses of one server, the nearest first.
+    ///
+    /// The first that answers as a master is used. All must lead to the same data: an address with another purge log is not used. Database,
+    /// user and password are the same in all. Not with `url`.
+    endpoints = List(&Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`")).default("[]").kept(),
+    /// Time for which a nearer endpoint must answer before it is used again.
+    ///
+    /// Up to a tenth is added at random, so that the instances of a fleet don't move at the same time.
+    return_after = Duration(1_000..=HOUR_MS).default("30s").kept(),
     /// User to log in as (ACL).
     username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
     /// File with the password in its first line.
