@@ -1,5 +1,7 @@
 //! Server commands.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use super::{Call, Outcome, Refusal};
 use crate::background;
 use crate::reply::Reply;
@@ -41,9 +43,11 @@ fn check_flush(call: &Call<'_>) -> Outcome {
     }
 }
 
-pub(super) fn time(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+/// Reads the clock anew: clients order events by the microseconds, and commands of one turn have the same `now_ms`.
+pub(super) fn time(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     reply.array(2);
-    reply.bulk((call.now_ms / 1000).to_string().as_bytes());
-    reply.bulk((call.now_ms % 1000 * 1000).to_string().as_bytes());
+    reply.bulk(since.as_secs().to_string().as_bytes());
+    reply.bulk(since.subsec_micros().to_string().as_bytes());
     Ok(())
 }

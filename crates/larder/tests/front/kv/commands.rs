@@ -39,6 +39,16 @@ fn use_of_a_key_is_told_where_it_counts() {
     assert!(count.is_some_and(|count: u32| count >= 5), "{lfu}");
 }
 
+/// Clients order events by these times, and several commands fit into a millisecond.
+#[test]
+fn time_is_in_microseconds() {
+    let replies = start(&[]).ask(&["TIME"; 20]);
+    let lines: Vec<&str> = replies.lines().collect();
+    let micros = lines.chunks_exact(5).map(|reply| reply[4].parse::<u32>().expect("microseconds"));
+    assert!(micros.clone().all(|micros| micros < 1_000_000), "{replies}");
+    assert!(micros.clone().any(|micros| micros % 1_000 != 0), "{replies}");
+}
+
 #[test]
 fn memory_of_a_key_is_told() {
     let kv = start(&[]);
