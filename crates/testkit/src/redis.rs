@@ -1,12 +1,12 @@
 //! Debian's redis-server, alone and as a cluster of three masters.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 
+use crate::kv::say;
 use crate::ports::Port;
 use crate::real::{self, RealServer};
 use crate::wait;
@@ -84,13 +84,8 @@ impl Redis {
     /// Panics if it does not answer.
     #[track_caller]
     pub fn command(&self, line: &str) -> String {
-        let mut stream = TcpStream::connect(self.address()).expect("it listens");
-        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
         // QUIT makes the server close after the reply, so the reply doesn't have to be parsed to find its end.
-        write!(stream, "{line}\r\nQUIT\r\n").expect("it reads");
-        let mut reply = Vec::new();
-        stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("no reply to {line}: {error}"));
-        let reply = String::from_utf8_lossy(&reply).into_owned();
+        let reply = say(self.address(), &format!("{line}\r\nQUIT\r\n"));
         let reply =
             reply.strip_suffix("+OK\r\n").unwrap_or_else(|| panic!("{line} was answered with {reply:?}"));
         match reply.split_once("\r\n") {

@@ -14,7 +14,6 @@ use crate::LARDER;
 /// Memory for threads and sockets of the process before the first key, without its code, which is three times as large in an unoptimised
 /// build.
 const BASE_BYTES: u64 = 8 << 20;
-/// Maximum number of outstanding replies on each connection.
 const WINDOW: usize = 24;
 /// Bytes that a slow reader reads in a round.
 const SLOW_BYTES: usize = 512;
@@ -93,13 +92,11 @@ impl Member {
             let value =
                 format!("{number}:{step}:").repeat(usize::try_from(length).expect("it is small") / 8 + 1);
             let mark = format!("{number}/{step}");
-            let bulks = |words: &[&str]| -> String {
-                words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect()
-            };
-            self.unsent.extend(format!("*3\r\n{}", bulks(&["SET", &key, &value])).bytes());
-            self.unsent.extend(format!("*2\r\n{}", bulks(&["GET", &key])).bytes());
-            self.unsent.extend(format!("*2\r\n{}", bulks(&["ECHO", &mark])).bytes());
-            let [value, mark] = [value, mark].map(|word| bulks(&[&word]).into_bytes());
+            let [key, value, mark] = [key, value, mark].map(|word| format!("${}\r\n{word}\r\n", word.len()));
+            let requests = ["*3\r\n$3\r\nSET\r\n", &key, &value, "*2\r\n$3\r\nGET\r\n", &key];
+            self.unsent.extend(requests.concat().bytes());
+            self.unsent.extend(format!("*2\r\n$4\r\nECHO\r\n{mark}").bytes());
+            let [value, mark] = [value, mark].map(String::into_bytes);
             self.due.push_back([b"+OK\r\n".to_vec(), b"+OK\r\n".to_vec()]);
             self.due.push_back([value, b"$-1\r\n".to_vec()]);
             self.due.push_back([mark.clone(), mark]);
@@ -108,12 +105,10 @@ impl Member {
 
     /// Sends and reads as much as the socket allows. Returns the number of replies received.
     fn exchange(&mut self, buffer: &mut [u8]) -> u64 {
-        if let Some(sent) = self.settle(|mut stream| stream.write(&self.unsent)) {
-            self.unsent.drain(..sent);
-        }
-        let Some(read) = self.settle(|mut stream| stream.read(&mut buffer[..self.read_bytes])) else {
-            return 0;
-        };
+        let sent = self.settled((&self.stream).write(&self.unsent)).unwrap_or_default();
+        self.unsent.drain(..sent);
+        let read = (&self.stream).read(&mut buffer[..self.read_bytes]);
+        let Some(read) = self.settled(read) else { return 0 };
         assert!(read > 0, "client {}: the server has closed the connection", self.number);
         self.unread.extend_from_slice(&buffer[..read]);
         let (mut at, mut replies) = (0, 0);
@@ -129,8 +124,8 @@ impl Member {
     }
 
     /// Returns the result of a call on the socket; `None` if it would block.
-    fn settle(&self, call: impl FnOnce(&TcpStream) -> io::Result<usize>) -> Option<usize> {
-        match call(&self.stream) {
+    fn settled(&self, result: io::Result<usize>) -> Option<usize> {
+        match result {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => panic!("client {}: {error}", self.number),
