@@ -1,7 +1,7 @@
 //! `larder kv` under test, and conversations with Redis-compatible servers.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -57,9 +57,17 @@ impl Kv {
     /// Sends inline commands on a new connection, and returns all replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &[&str]) -> String {
-        let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
-        String::from_utf8_lossy(&converse(self.address, lines.as_bytes(), usize::MAX)).into_owned()
+        say(self.address, &commands.iter().map(|command| format!("{command}\r\n")).collect::<String>())
     }
+}
+
+/// Sends inline commands on a new connection, and returns all replies as one text.
+///
+/// # Panics
+/// Panics if no server listens there.
+#[track_caller]
+pub fn say(address: SocketAddr, commands: &str) -> String {
+    String::from_utf8_lossy(&converse(address, commands.as_bytes(), usize::MAX)).into_owned()
 }
 
 /// Sends bytes in pieces on a connection, and returns all bytes received until the server closes.
@@ -68,10 +76,7 @@ impl Kv {
 /// Panics if no server listens there.
 #[track_caller]
 pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_nodelay(true).expect("a socket option");
-    stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-    stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let mut stream = wait::connect(address);
     for piece in bytes.chunks(piece_bytes) {
         // The server may already have refused the input and closed the connection.
         if stream.write_all(piece).is_err() {

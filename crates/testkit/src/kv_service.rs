@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::client::{Client, Response};
-use crate::kv::converse;
+use crate::kv::say;
 use crate::ports::Port;
 use crate::process::Service;
 use crate::wait;
@@ -172,7 +172,7 @@ impl KvService {
     /// Sends inline commands on a new connection, and returns the replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &str) -> String {
-        String::from_utf8_lossy(&converse(self.address(), commands.as_bytes(), usize::MAX)).into_owned()
+        say(self.address(), commands)
     }
 }
 

@@ -39,7 +39,7 @@ pub use certificates::{Authority, Identity};
 pub use client::{Client, End, Response};
 pub use documentation::{documented_commands, guides};
 pub use gate::Gate;
-pub use kv::{Kv, converse};
+pub use kv::{Kv, converse, say};
 pub use kv_service::{KvService, KvSetup};
 pub use message::{Fields, Head};
 pub use nginx::Nginx;

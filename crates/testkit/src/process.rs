@@ -271,6 +271,13 @@ impl Larder {
         values.filter_map(|value| value.parse::<f64>().ok()).sum()
     }
 
+    /// Waits until the sum that [`Larder::metric`] returns is as expected.
+    #[track_caller]
+    pub fn wait_for(&self, name: &str, parts: &[&str], is_expected: impl Fn(f64) -> bool) {
+        let what = format!("{name} {parts:?} is as expected");
+        wait::until_true(&what, || is_expected(self.metric(name, parts)));
+    }
+
     /// Replaces the configuration file without a reload. [`Setup::config`] describes the form of the text.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use resp::{Limits, Scanner, Value};
 
-use crate::wait::DEADLINE;
+use crate::wait::connect;
 
 /// A connection with one command at a time.
 pub struct RespClient {
@@ -19,10 +19,7 @@ impl RespClient {
     /// Panics if no server listens.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(DEADLINE)).expect("the deadline is not zero");
-        stream.set_nodelay(true).expect("a TCP socket has this option");
-        Self { stream }
+        Self { stream: connect(address) }
     }
 
     /// Sends a command and returns the bytes of its reply.

@@ -1,5 +1,6 @@
-//! Waiting for conditions.
+//! Waiting for conditions, and connections with a time limit.
 
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,4 +42,17 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
 #[track_caller]
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
+}
+
+/// Opens a connection whose reads and writes have a time limit.
+///
+/// # Panics
+/// Panics if no server listens there.
+#[track_caller]
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket option");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a time limit");
+    stream
 }

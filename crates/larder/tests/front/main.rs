@@ -77,9 +77,9 @@ mod admin {
     pub(crate) mod operator;
     mod purge_command;
     mod reload;
-    mod steady_clients;
+    pub(crate) mod steady_clients;
     mod stop;
-    mod tls;
+    pub(crate) mod tls;
     mod tracing;
     mod upgrade;
 }

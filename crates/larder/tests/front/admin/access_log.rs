@@ -11,6 +11,7 @@ use crate::admin::operator::{
     SITE, assert_operable, check, ends, gated, lasting, mkfifo, shell, site, soon, start, stop,
     stop_successor, upgrade,
 };
+use crate::cache::basics::{asking, wait_for_waiters};
 
 const TO_STDOUT: &str = "[log]\naccess = \"stdout\"\n";
 const TO_FILE: &str = "[log]\naccess = \"@dir@/log\"\n";
@@ -99,12 +100,14 @@ fn the_page_on_the_access_log_has_the_fields_of_lines_in_their_order() {
     assert_eq!(told, names, "{line}");
 }
 
-/// A request whose client disconnects before its response begins.
-struct Left(&'static str, &'static [u8], fn(Client), &'static str);
-
-impl Left {
-    fn check(&self, larder: &Larder, origin: &ScriptedOrigin) {
-        let &Self(target, request, leave, reason) = self;
+/// Field bug: a request whose client had left before its response began was neither logged nor counted.
+#[test]
+fn clients_that_leave_before_their_response_are_logged_and_counted() {
+    const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
+    let (gate, origin) = gated("/");
+    let rule = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/\" }\n";
+    let larder = start(&site(&origin, &format!("{rule}{TO_STDOUT}")));
+    let check = |target: &str, request: &[u8], leave: fn(Client), reason: &str| {
         let counted = || {
             [
                 larder.metric("larder_requests_total", &["site=\"a\"", "status=\"499\"", "cache=\"error\""]),
@@ -117,33 +120,21 @@ impl Left {
         client.send(request);
         origin.wait_for(target, 1);
         leave(client);
-        let line = logged(larder, &[("target", target)]);
+        let line = logged(&larder, &[("target", target)]);
         let told = ["cache", "site", "cache_status"].map(|field| line[field].clone());
         assert_eq!(told, ["error", "a", &format!("larder; detail={reason}")], "{target}: {line}");
         assert!(line["status"] == 499 && line["duration_seconds"].as_f64() > Some(0.0), "{line}");
         assert_eq!(counted(), before.map(|count| count + 1.0), "{target}");
-    }
-}
-
-/// Field bug: a request whose client had left before its response began was neither logged nor counted.
-#[test]
-fn clients_that_leave_before_their_response_are_logged_and_counted() {
-    const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
-    let (gate, origin) = gated("/");
-    let rule = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/\" }\n";
-    let larder = start(&site(&origin, &format!("{rule}{TO_STDOUT}")));
+    };
     let cancel = |mut client: Client| drop(client.try_send(HTTP2_CANCEL));
-    Left("/get", b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n", Client::reset, "client-closed")
-        .check(&larder, &origin);
-    Left("/upload", UPLOAD, drop, "client-closed").check(&larder, &origin);
-    Left("/http2", HTTP2_GET, cancel, "client-reset").check(&larder, &origin);
+    check("/get", b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n", Client::reset, "client-closed");
+    check("/upload", UPLOAD, drop, "client-closed");
+    check("/http2", HTTP2_GET, cancel, "client-reset");
     // A client that waits for the forward of another.
-    let shared = "GET /shared HTTP/1.1\r\nHost: a\r\n\r\n";
-    let [mut leader, mut waiter] = [larder.client(), larder.client()];
-    leader.send(shared);
+    let mut leader = asking(&larder, "/shared", "");
     origin.wait_for("/shared", 1);
-    waiter.send(shared);
-    wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) == 1.0);
+    let waiter = asking(&larder, "/shared", "");
+    wait_for_waiters(&larder, 1);
     waiter.reset();
     assert_eq!(logged(&larder, &[("target", "/shared")])["status"], 499);
     gate.open();
@@ -288,26 +279,6 @@ fn an_access_log_whose_reader_has_stopped_is_reopened() {
     fill_access_log(&larder);
     larder.signal(Signal::USR1);
     assert_operable(&mut larder);
-}
-
-#[test]
-fn a_line_that_a_full_disk_cuts_is_finished() {
-    // The limit is in blocks of 512 or 1024 bytes: files can't grow beyond it, as if the disk were full.
-    let limited = ["sh", "-c", "ulimit -S -f 5; exec \"$@\"", "sh"];
-    let origin = lasting();
-    let mut larder = Setup::config(LARDER, &site(&origin, TO_FILE)).under(&limited).start();
-    let mut client = larder.client();
-    let mut ask = || (0..40).for_each(|_| assert_eq!(client.get("/").status(), 200));
-    let dropped = |larder: &Larder| larder.metric("larder_access_log_dropped_total", &[]);
-    ask();
-    wait::until_true("lines are dropped", || dropped(&larder) > 0.0);
-    run("prlimit", ["--pid", &larder.service().id().to_string(), "--fsize=unlimited"]).succeeded();
-    ask();
-    let dropped = dropped(&larder);
-    let text = written(&mut larder);
-    let cut: Vec<_> = text.lines().filter(|line| !is_json(line)).collect();
-    assert!(cut.is_empty(), "{cut:?}");
-    assert_eq!(text.lines().count() as f64 + dropped, 80.0);
 }
 
 /// An earlier process couldn't finish its last line.

@@ -1,54 +1,21 @@
 //! The admin API and the commands that use it: probes, status, tokens, and refusals in metrics and log.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
-use std::thread;
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use testkit::{Client, Larder, Port, ScriptedOrigin, Setup, run, wait};
+use testkit::{Larder, Port, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
-use crate::admin::operator::{SITE, check, lasting, operate, printed, send_to, start};
+use crate::admin::operator::{SITE, check, lasting, operate, send_to, start};
 
+/// The form of a browser. The tests of the crate `admin` check the routes.
 #[test]
-fn probes_and_routes_answer_and_metrics_are_there() {
-    let origin = lasting();
-    let larder = Setup::origin(LARDER, &origin.url()).start();
-    larder.get("/");
-    for (method, target, status) in [
-        ("GET", "/live", 200),
-        ("HEAD", "/live", 200),
-        ("GET", "/ready", 200),
-        ("GET", "/metrics", 200),
-        ("GET", "/", 200),
-        ("GET", "/nothing", 404),
-        ("GET", "/purge", 405),
-        ("POST", "/live", 405),
-        ("POST", "/purge", 400),
-        ("POST", "/reload", 200),
-    ] {
-        let response = larder.ask_admin(method, target, "");
-        assert_eq!(response.status(), status, "{method} {target}: {}", response.text());
-    }
-    let metrics = larder.ask_admin("GET", "/metrics", "").text();
-    for name in [
-        "larder_build_info{",
-        "larder_requests_total{",
-        "larder_response_duration_seconds_bucket{",
-        "larder_origin_fetch_duration_seconds_count{",
-        "larder_store_entries 1",
-        "larder_store_max_bytes ",
-        "larder_connections{",
-        "process_resident_memory_bytes ",
-    ] {
-        assert!(metrics.contains(name), "{name} is missing:\n{metrics}");
-    }
-    assert!(larder.metric("larder_requests_total", &["status=\"200\"", "method=\"GET\""]) >= 1.0);
-    for (url, status) in [("http://@/", 0), ("http://@", 3), ("https://@", 2), ("http://@/x", 2)] {
+fn an_admin_address_may_be_a_url() {
+    let larder = start(SITE);
+    for (url, status) in [("http://@/", 3), ("http://@", 3), ("https://@", 2), ("http://@/x", 2)] {
         let url = url.replace('@', &larder.admin().to_string());
-        let purged = run(LARDER, ["purge", "http://test.example/", "--admin", &url]);
-        assert_eq!(purged.status, status, "an address in the form of a browser, {url}: {}", purged.stderr);
+        check(&run(LARDER, ["purge", "http://test.example/", "--admin", &url]), status, "");
     }
 }
 
@@ -82,25 +49,20 @@ fn a_wrong_admin_address_is_told_and_gets_no_token() {
     }
 }
 
-/// A process may end or hand over after the connection is made and before the request arrives.
+/// A process may end or hand over after the connection is made.
 #[test]
 fn a_command_without_an_answer_asks_once_more() {
     let check_closing = |closed: usize, expected: i32, part: &str| {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let admin = listener.local_addr().expect("it is bound").to_string();
-        let server = thread::spawn(move || {
-            (0..closed).for_each(|_| drop(listener.accept().expect("a connection")));
-            let answers = [r#"{"name":"larder","routes":[]}"#, "{}"];
-            for body in answers.iter().filter(|_| closed == 1) {
-                let (stream, _) = listener.accept().expect("a connection");
-                let mut head = BufReader::new(&stream).lines().map_while(Result::ok);
-                assert!(head.any(|line| line.is_empty()), "a request");
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-                Client::over(stream).send(head + body);
+        let asked = AtomicUsize::new(0);
+        let server = ScriptedOrigin::start(move |exchange| {
+            if asked.fetch_add(1, Ordering::Relaxed) < closed {
+                exchange.close();
+                return;
             }
+            let is_index = exchange.request.target() == "/";
+            exchange.respond("200 OK", "", if is_index { r#"{"name":"larder","routes":[]}"# } else { "{}" });
         });
-        check(&run(LARDER, ["reload", "--admin", &admin]), expected, part);
-        server.join().expect("no panic");
+        check(&run(LARDER, ["reload", "--admin", &server.address().to_string()]), expected, part);
     };
     check_closing(1, 0, "configuration reloaded");
     check_closing(2, 1, "closes connections without an answer");
@@ -156,7 +118,7 @@ fn refused_admin_requests_are_counted_and_logged() {
     assert!(!log.contains("gue55ed") && !log.contains("s3cret-") && !log.contains("a/x"), "{log}");
 }
 
-/// A flooded log hides other events. Field bug: a line contained everything that an untrusted client had sent, up to 16 KiB.
+/// Field bug: a line contained everything that an untrusted client had sent, up to 16 KiB.
 #[test]
 fn refused_admin_requests_are_logged_within_limits() {
     let larder = start(SITE);
@@ -171,16 +133,6 @@ fn refused_admin_requests_are_logged_within_limits() {
     }
     let longest = larder.stderr().lines().map(str::len).max();
     assert!(longest.is_some_and(|bytes| bytes < 512), "{longest:?}");
-
-    let larder = start(SITE);
-    let begun = Instant::now();
-    let mut client = Client::connect(larder.admin());
-    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".repeat(300));
-    (0..300).for_each(|_| assert_eq!(client.response().status(), 405));
-    assert_eq!(larder.metric("larder_admin_refused_total", &["method_not_allowed"]), 300.0);
-    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("a short test");
-    let lines = larder.stderr().matches("admin request refused").count();
-    assert!((10..=10 * (seconds + 2)).contains(&lines), "{lines} lines in {seconds} s");
 }
 
 //= RFC 9111 section 7: stored content is sensitive
@@ -196,18 +148,8 @@ fn a_token_guards_all_but_probes() {
     };
     check(&purge(""), 1, "the admin API needs a token: give --token-file");
     check(&purge("token"), 3, "no stored response for");
-    let told = "admin request refused: it has no token client=127.0.0.1 method=POST path=\"/purge\"";
-    let log = larder.stderr();
-    assert!(log.contains(told) && log.matches("refused").count() == 1, "the one without a token: {log}");
     check(&purge("wrong"), 1, "refused (401 Unauthorized)");
     let at_probes = operate(&larder, &["purge", "http://test.example/"]);
     check(&at_probes, 1, "serves only probes and metrics (`[admin] probes_listen`)");
-    let status = operate(&larder, &["status"]);
-    assert!(status.status == 0 && printed(&status).contains("ready"), "{}", printed(&status));
-    for (target, status) in [("/live", 200), ("/ready", 200), ("/metrics", 200), ("/purge", 404)] {
-        for (host, status) in [("localhost", status), ("rebound.example", 403)] {
-            let answer = send_to(larder.admin(), &format!("GET {target} HTTP/1.1\r\nHost: {host}"));
-            assert_eq!(answer.status(), status, "{target} of {host} on the probes listener");
-        }
-    }
+    check(&operate(&larder, &["status"]), 0, "ready");
 }

@@ -14,7 +14,6 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 use testkit::{Exchange, Received, ScriptedOrigin, wait};
 
-/// A span as received.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectedSpan {
     pub(crate) trace: String,
@@ -23,7 +22,6 @@ pub(crate) struct CollectedSpan {
     pub(crate) parent: String,
     pub(crate) state: String,
     pub(crate) name: String,
-    /// `server`, `client` or `internal`.
     pub(crate) kind: &'static str,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
@@ -36,18 +34,15 @@ pub(crate) struct CollectedSpan {
 }
 
 impl CollectedSpan {
-    /// Returns an attribute, or an empty string if there is no attribute of this name.
     pub(crate) fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
 
-    /// Returns the name of the service that made the span.
     pub(crate) fn service(&self) -> &str {
         self.resource.get("service.name").map_or("", String::as_str)
     }
 }
 
-/// A collector on its own port.
 pub(crate) struct Collector {
     server: ScriptedOrigin,
     spans: Arc<Mutex<Vec<CollectedSpan>>>,

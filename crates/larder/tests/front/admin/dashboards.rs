@@ -16,18 +16,13 @@ use prometheus::{Prometheus, deploy};
 use testkit::{run, wait};
 use world::World;
 
-/// Returns the queries of all panels, and the names of all recording rules as queries.
-fn queries(prometheus: &Prometheus) -> Vec<Query> {
-    let panels = panels::all().into_iter().flat_map(|dashboard| dashboard.queries());
-    let recorded = prometheus.rules().into_iter().filter(|rule| rule.firing.is_none());
-    let recorded = recorded.map(|rule| Query { place: "a recording rule".to_owned(), text: rule.name });
-    panels.chain(recorded).collect()
-}
-
 /// Waits until each query has found data.
 #[track_caller]
 fn find_data(prometheus: &Prometheus) {
-    let mut left = queries(prometheus);
+    let mut left: Vec<_> = panels::all().iter().flat_map(panels::Dashboard::queries).collect();
+    // The recording rules have their names as queries.
+    let recorded = prometheus.rules().into_iter().filter(|rule| rule.firing.is_none());
+    left.extend(recorded.map(|rule| Query { place: "a recording rule".to_owned(), text: rule.name }));
     assert!(left.len() > 100, "{}", left.len());
     let rate = "rate(larder_requests_total[4s])";
     wait::until_true("there are rates", || prometheus.series(rate) > 0);
@@ -78,7 +73,7 @@ fn nothing_fires(prometheus: &Prometheus) {
 fn has_faults_for_all_alerts(prometheus: &Prometheus) {
     let rules = prometheus.rules().into_iter();
     let alerts = rules.filter(|rule| rule.firing.is_some()).map(|rule| rule.name).collect();
-    let made: BTreeSet<String> = FAULTS.iter().map(|fault| fault.alert.to_owned()).collect();
+    let made: BTreeSet<String> = FAULTS.iter().map(|fault| fault.0.to_owned()).collect();
     assert_eq!(made, alerts, "each alert has a fault for which it fires here");
     assert_eq!(made.len(), FAULTS.len(), "and each only one");
 }
@@ -112,7 +107,7 @@ fn dashboards_are_whole() {
     let mut uids = BTreeSet::new();
     for dashboard in panels::all() {
         let name = dashboard.name;
-        assert!(uids.insert(dashboard.json["uid"].as_str().expect("a uid").to_owned()), "{name}");
+        assert!(uids.insert(dashboard.json["uid"].to_string()), "{name}");
         assert!(dashboard.json["schemaVersion"].as_u64() >= Some(38), "{name}: Grafana 10 or newer");
         let ids: BTreeSet<_> = dashboard.panels().iter().map(|panel| panel["id"].as_u64()).collect();
         assert_eq!(ids.len(), dashboard.panels().len(), "{name}: ids are unique");
@@ -122,20 +117,18 @@ fn dashboards_are_whole() {
             assert_eq!(variable["datasource"]["uid"], "${datasource}", "{name}: {variable}");
         }
         for panel in dashboard.shown() {
-            check_panel(&format!("{name}: {}", panel["title"]), panel);
+            let place = format!("{name}: {}", panel["title"]);
+            assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{place} has a unit");
+            let targets = panel["targets"].as_array().expect(&place);
+            for holder in targets.iter().chain([panel]) {
+                assert_eq!(holder["datasource"]["uid"], "${datasource}", "{place}");
+            }
+            let letters: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str()).collect();
+            assert_eq!(letters.len(), targets.len(), "{place}: each query has a letter of its own");
+            let [x, w, h] = ["x", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect(&place));
+            assert!(w > 0 && h > 0 && x + w <= 24, "{place} is on the page");
         }
     }
-}
-
-fn check_panel(place: &str, panel: &serde_json::Value) {
-    assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{place} has a unit");
-    let targets = panel["targets"].as_array().expect(place);
-    let sources = targets.iter().chain([panel]).map(|holder| &holder["datasource"]["uid"]);
-    sources.for_each(|uid| assert_eq!(uid, "${datasource}", "{place}"));
-    let letters: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str()).collect();
-    assert_eq!(letters.len(), targets.len(), "{place}: each query has a letter of its own");
-    let at = |side: &str| panel["gridPos"][side].as_u64().expect(place);
-    assert!(at("w") > 0 && at("h") > 0 && at("x") + at("w") <= 24, "{place} is on the page");
 }
 
 #[test]

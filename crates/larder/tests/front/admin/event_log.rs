@@ -7,7 +7,6 @@ use testkit::{Larder, Setup, wait};
 use crate::LARDER;
 use crate::admin::operator::{SITE, assert_operable, start};
 
-/// Starts two sites whose origin refuses connections.
 fn two_sites() -> Larder {
     let site = |name: &str, more: &str| {
         SITE.replace("\"a\"", &format!("\"{name}\"")) + &format!("hosts = [\"{name}.example\"]\n{more}")

@@ -7,16 +7,15 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Client, Port, Service, Setup, Signal, run, wait};
+use testkit::{Port, Service, Setup, Signal, run, wait};
 
 use crate::LARDER;
-use crate::admin::operator::{HIT, SITE, ends, gated, halting, lasting, operate, site, start};
+use crate::admin::operator::{HIT, SITE, ends, halting, lasting, operate, site, start};
 
-/// An additional process; killed when dropped.
 struct Another {
     service: Service,
     _folder: TempDir,
@@ -28,8 +27,12 @@ impl Another {
     }
 
     fn of(command: &mut Command) -> Self {
+        Self::with(command, Stdio::null())
+    }
+
+    fn with(command: &mut Command, input: Stdio) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let service = Service::start(command, folder.path(), "larder");
+        let service = Service::start_with(command, input, folder.path(), "larder");
         Self { service, _folder: folder }
     }
 
@@ -37,11 +40,7 @@ impl Another {
     fn activated(socket: OwnedFd, process: &str, arguments: &[&str]) -> Self {
         let script =
             format!("exec 3<&0 </dev/null; LISTEN_PID={process} LISTEN_FDS=1 LISTEN_FDNAMES=web exec \"$@\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script, "sh", LARDER]).args(arguments);
-        let folder = tempfile::tempdir().expect("a folder");
-        let service = Service::start_with(&mut command, socket.into(), folder.path(), "larder");
-        Self { service, _folder: folder }
+        Self::with(Command::new("sh").args(["-c", &script, "sh", LARDER]).args(arguments), socket.into())
     }
 
     /// Waits until the process ends with status 1, and checks that it has printed `told`.
@@ -248,9 +247,8 @@ fn the_service_manager_is_told_of_each_step() {
     let name = format!("larder-test-{}", folder.path().display());
     let manager = Manager::at(&UnixAddr::from_abstract_name(&name).expect("a name"));
     let port = Port::reserve();
-    let mut command = Command::new(LARDER);
-    command.args(["kv", "--listen", &port.address().to_string()]).env("NOTIFY_SOCKET", format!("@{name}"));
-    let mut kv = Another::of(&mut command);
+    let listen = ["kv", "--listen", &port.address().to_string()];
+    let mut kv = Another::of(Command::new(LARDER).args(listen).env("NOTIFY_SOCKET", format!("@{name}")));
     manager.hears("READY=1\n");
     TcpStream::connect(port.address()).expect("it accepts clients once it is ready");
     kv.stop();
@@ -304,9 +302,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 ";
 
 fn spread(count: usize, address: &str, arguments: &[&str]) -> Another {
-    let mut python = Command::new("python3");
-    python.args(["-c", SPREAD, &count.to_string(), address, LARDER]).args(arguments);
-    Another::of(&mut python)
+    let words = ["-c", SPREAD, &count.to_string(), address, LARDER];
+    Another::of(Command::new("python3").args(words).args(arguments))
 }
 
 /// The kernel distributes connections over the sockets: clients of a socket that no worker accepts from would hang.
@@ -388,29 +385,6 @@ fn signals_that_come_early_do_nothing() {
     larder.listens();
     answered(asked(port.address(), HIT), "body");
     larder.stop();
-}
-
-#[test]
-fn connections_are_limited() {
-    let (gate, origin) = gated("/");
-    let larder = start(&site(&origin, "[limits]\nconnections_max = 3\n"));
-    let ask = |client: &mut Client| client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // Connections with a request are not evicted for new ones.
-    let mut clients: Vec<Client> = (0..3).map(|_| larder.client()).collect();
-    clients.iter_mut().for_each(|client| ask(client).expect("it reads"));
-    wait::until_true("all of them have one", || {
-        larder.metric("larder_collapsed_waiters", &[]) == 2.0 && origin.total() == 1
-    });
-    let mut refused = larder.client();
-    let _ = ask(&mut refused);
-    assert!(!refused.rest().starts_with(b"HTTP/1.1 200"));
-    gate.open();
-    clients.pop();
-    wait::until_true("a place is free again", || {
-        let mut client = larder.client();
-        let answer = ask(&mut client).and_then(|()| client.try_response_to("GET"));
-        answer.is_ok_and(|response| response.status() == 200)
-    });
 }
 
 /// A worker that accepts a connection may not know yet that another worker has just closed the previous one.

@@ -1,17 +1,17 @@
 //! Metrics: requests and fills in progress, evictions, notes, malformed HTTP/2, and counters that alerts need from
 //! the start.
 
-use testkit::{Client, Gate, KvService, ScriptedOrigin, wait};
+use testkit::{Client, KvService, ScriptedOrigin, wait};
 
 use crate::LARDER;
 use crate::admin::access_log::logged;
 use crate::admin::operator::{check, operate, site, start};
+use crate::cache::basics::gates;
 
 /// Field bug: no request ever counted as in flight, and fills counted as waiting while their bodies arrived.
 #[test]
 fn requests_and_fills_under_way_are_counted() {
-    let gate = Gate::new();
-    let steps = gate.clone();
+    let (gate, steps) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         steps.pass_step(1);
         exchange.head("200 OK", "Content-Length: 4\r\nCache-Control: max-age=60\r\n").send("ab");

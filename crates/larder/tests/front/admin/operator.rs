@@ -9,6 +9,7 @@ use serde_json::Value;
 use testkit::{Client, Gate, Larder, Output, Response, ScriptedOrigin, Setup, Signal, Successor, run};
 
 use crate::LARDER;
+use crate::cache::basics::gates;
 
 /// A site whose origin refuses connections.
 pub(crate) const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n";
@@ -46,8 +47,7 @@ pub(crate) fn echoing() -> ScriptedOrigin {
 /// An origin that answers requests for targets that begin with `held` when the gate opens, and others
 /// immediately.
 pub(crate) fn gated(held: &'static str) -> (Gate, ScriptedOrigin) {
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, released) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         if exchange.request.target().starts_with(held) {
             released.pass();
@@ -60,8 +60,7 @@ pub(crate) fn gated(held: &'static str) -> (Gate, ScriptedOrigin) {
 /// An origin that sends the second half of `helloworld` when the gate opens, except for `/quick`, which it
 /// answers completely.
 pub(crate) fn halting(control: &'static str) -> (Gate, ScriptedOrigin) {
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, released) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         let fields = format!("Cache-Control: {control}\r\nContent-Length: 10\r\n");
         exchange.head("200 OK", &fields).send("hello");
@@ -86,7 +85,6 @@ pub(crate) fn shell(script: &str) -> Output {
     run("sh", ["-c", &script.replace("larder ", &format!("{LARDER} "))])
 }
 
-/// Standard output and standard error.
 pub(crate) fn printed(output: &Output) -> String {
     output.text() + &output.stderr
 }
@@ -111,7 +109,6 @@ pub(crate) fn reload(larder: &Larder) {
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
 
-/// Starts the successor of a server.
 #[track_caller]
 pub(crate) fn upgrade(larder: &Larder) -> Successor {
     let answer = larder.ask_admin("POST", "/upgrade", "");
@@ -120,7 +117,6 @@ pub(crate) fn upgrade(larder: &Larder) -> Successor {
     Successor::new(answer["process"].as_u64().expect("the id of a process"))
 }
 
-/// Waits until a process has ended and checks its status.
 #[track_caller]
 pub(crate) fn ends(larder: &mut Larder) {
     let status = larder.service().end();

@@ -156,19 +156,14 @@ fn a_purge_by_tag_of_a_host_is_warned_of_its_own_sites() {
     let gateway = start(&config.concat());
     for (words, expected) in [
         ("--host plain.example", Some("plain")),
-        ("--host PLAIN.example:8080", Some("plain")),
-        ("--prefix https://plain.example/x", Some("plain")),
-        ("--site plain", Some("plain")),
+        ("--prefix https://PLAIN.example:8080/x", Some("plain")),
         ("--site mixed", Some("mixed")),
         ("--host tagged.example", None),
         ("--host mixed.example", None),
         ("--site tagged", None),
     ] {
         let told = printed(&purge(&gateway, &format!("--tag news {words}")));
-        let is_right = match expected {
-            Some(site) => told.contains(&format!("set `tags` in the site {site}\n")),
-            None => !told.contains("Cache-Groups"),
-        };
-        assert!(is_right, "{words}: {told}");
+        let site = told.split_once("set `tags` in the site ").and_then(|(_, site)| site.lines().next());
+        assert_eq!((site, told.contains("Cache-Groups")), (expected, expected.is_some()), "{words}: {told}");
     }
 }

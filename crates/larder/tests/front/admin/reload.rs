@@ -139,8 +139,7 @@ fn reloads_under_load_fail_no_request_and_keep_the_cache() {
     {
         larder.write_config(broken);
         larder.signal(Signal::HUP);
-        let refused = || larder.metric("larder_reloads_total", &["refused"]);
-        wait::until_true("the reload is refused", || refused() > f64::from(count * 2));
+        larder.wait_for("larder_reloads_total", &["refused"], |refused| refused > f64::from(count * 2));
         let output = operate(&larder, &["reload"]);
         check(&output, 1, "");
         assert!(output.stderr.contains("larder.toml"), "it names the file: {}", output.stderr);
@@ -163,13 +162,11 @@ fn a_reload_reads_regular_files_only() {
         let named = "[[origin]]\nname = \"o\"\nurl = \"http://127.0.0.1:1\"\n";
         format!("{named}[origin.credentials]\nbasic_file = \"{path}\"\n")
     };
+    let include = |path: &str| format!("include = [\"{path}\"]\n");
     let pipe = "pipe can't be read: it is a pipe (FIFO), not a regular file";
     for (more, told) in [
-        ("include = [\"@dir@/pipe\"]\n".to_owned(), pipe),
-        (
-            "include = [\"/dev/zero\"]\n".to_owned(),
-            "/dev/zero can't be read: it is a device, not a regular file",
-        ),
+        (include("@dir@/pipe"), pipe),
+        (include("/dev/zero"), "/dev/zero can't be read: it is a device, not a regular file"),
         (secret("@dir@/pipe"), pipe),
         (secret("@dir@"), "can't be read: it is a directory, not a regular file"),
     ] {

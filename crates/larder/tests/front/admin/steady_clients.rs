@@ -1,25 +1,77 @@
-//! Clients that send requests without a pause while a server reloads, stops or hands over.
+//! Threads that repeat requests without a pause while a server reloads, stops, hands over or loses its store.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use testkit::{Client, End, Larder, wait};
 
-/// Clients with kept connections, until [`Load::finish`].
-pub(crate) struct Load {
-    shared: Arc<Shared>,
+/// The work of a thread, which gets the number of its turn, and returns whether another turn follows.
+pub(crate) type Work = Box<dyn FnMut(usize) -> bool + Send>;
+
+/// Threads that repeat their work until [`Repeated::stop`] or until this is dropped.
+pub(crate) struct Repeated {
+    progress: Arc<Progress>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Progress {
     is_over: AtomicBool,
-    answered: AtomicUsize,
-    failures: Mutex<Vec<String>>,
+    turns: AtomicUsize,
+}
+
+impl Repeated {
+    pub(crate) fn start(works: impl IntoIterator<Item = Work>) -> Self {
+        let progress = Arc::<Progress>::default();
+        let threads = works.into_iter().map(|mut work| {
+            let progress = Arc::clone(&progress);
+            thread::spawn(move || {
+                for turn in 0.. {
+                    if progress.is_over.load(Ordering::Acquire) || !work(turn) {
+                        return;
+                    }
+                    progress.turns.fetch_add(1, Ordering::AcqRel);
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self { progress, threads }
+    }
+
+    /// Waits until all threads together have had this many turns more, or one of them has ended.
+    #[track_caller]
+    pub(crate) fn goes_on(&self, more: usize) {
+        let turns = || self.progress.turns.load(Ordering::Acquire);
+        let end = turns() + more;
+        let is_ended = || self.threads.iter().any(JoinHandle::is_finished);
+        wait::until_true("the work goes on", || is_ended() || turns() >= end);
+    }
+
+    /// Stops the threads, and asserts that none has failed.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        self.progress.is_over.store(true, Ordering::Release);
+        self.threads
+            .drain(..)
+            .for_each(|thread| thread.join().expect("every request got a correct response"));
+    }
+}
+
+impl Drop for Repeated {
+    fn drop(&mut self) {
+        self.progress.is_over.store(true, Ordering::Release);
+        // A thread that failed has already printed the reason.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Clients with kept connections, until [`Load::finish`].
+pub(crate) struct Load {
+    clients: Repeated,
     /// Connections that were reset before the first byte of a response.
-    cut_off: AtomicUsize,
+    cut_off: Arc<AtomicUsize>,
 }
 
 /// How a refused connection is treated.
@@ -31,49 +83,33 @@ pub(crate) enum Refused {
 
 impl Load {
     pub(crate) fn start(larder: &Larder, clients: usize, refused: Refused) -> Self {
-        let (shared, address) = (Arc::<Shared>::default(), larder.address());
-        let threads = (0..clients).map(|number| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.run(Seeker { address, refused, client: None }, number))
-        });
-        let threads = threads.collect();
-        Self { shared, threads }
+        let cut_off = Arc::<AtomicUsize>::default();
+        let client = |number: usize| -> Work {
+            let mut seeker = Seeker { address: larder.address(), refused, client: None };
+            let cut_off = Arc::clone(&cut_off);
+            Box::new(move |turn| match seeker.ask(["/hit", "/miss"][(number + turn) % 2]) {
+                Asked::Answered => true,
+                Asked::Refused => false,
+                Asked::CutOff => {
+                    cut_off.fetch_add(1, Ordering::AcqRel);
+                    true
+                }
+            })
+        };
+        let clients = Repeated::start((0..clients).map(client));
+        Self { clients, cut_off }
     }
 
+    #[track_caller]
     pub(crate) fn wait_for_answers(&self, more: usize) {
-        let start = self.shared.answered.load(Ordering::Acquire);
-        wait::until_true("requests are answered", || {
-            self.shared.assert_no_failures();
-            self.shared.answered.load(Ordering::Acquire) >= start + more
-        });
+        self.clients.goes_on(more);
     }
 
-    /// Stops the load, and returns how many clients were cut off.
+    /// Stops the load, asserts that no request failed, and returns how many clients were cut off.
+    #[track_caller]
     pub(crate) fn finish(self) -> usize {
-        self.shared.is_over.store(true, Ordering::Release);
-        self.threads.into_iter().for_each(|thread| thread.join().expect("the client does not panic"));
-        self.shared.assert_no_failures();
-        self.shared.cut_off.load(Ordering::Acquire)
-    }
-}
-
-impl Shared {
-    fn run(&self, mut seeker: Seeker, number: usize) {
-        for turn in number + 1.. {
-            if self.is_over.load(Ordering::Acquire) {
-                return;
-            }
-            match seeker.ask(["/hit", "/miss"][turn % 2]) {
-                Ok(Asked::Answered) => drop(self.answered.fetch_add(1, Ordering::AcqRel)),
-                Ok(Asked::Refused) => return,
-                Ok(Asked::CutOff) => drop(self.cut_off.fetch_add(1, Ordering::AcqRel)),
-                Err(text) => return self.failures.lock().expect("no holder panics").push(text),
-            }
-        }
-    }
-
-    fn assert_no_failures(&self) {
-        assert_eq!(*self.failures.lock().expect("no holder panics"), Vec::<String>::new());
+        self.clients.stop();
+        self.cut_off.load(Ordering::Acquire)
     }
 }
 
@@ -81,11 +117,6 @@ enum Asked {
     Answered,
     Refused,
     CutOff,
-}
-
-enum Broken {
-    BeforeAnswer(String),
-    InAnswer(String),
 }
 
 /// A client that retries as browsers do: if a used connection closes before the response begins, it sends the request again on a new one.
@@ -96,37 +127,32 @@ struct Seeker {
 }
 
 impl Seeker {
-    fn ask(&mut self, target: &str) -> Result<Asked, String> {
-        if let Some(client) = self.client.take() {
-            match self.exchange(client, target) {
-                Ok(()) => return Ok(Asked::Answered),
-                Err(Broken::BeforeAnswer(_)) => {}
-                Err(Broken::InAnswer(text)) => return Err(text),
-            }
+    fn ask(&mut self, target: &str) -> Asked {
+        if let Some(client) = self.client.take()
+            && self.exchange(client, target).is_ok()
+        {
+            return Asked::Answered;
         }
+        let is_end = self.refused == Refused::Ends;
         let client = match TcpStream::connect(self.address) {
             Ok(stream) => Client::over(stream),
-            Err(_) if self.refused == Refused::Ends => return Ok(Asked::Refused),
-            Err(error) => return Err(format!("not connected: {error}")),
+            Err(_) if is_end => return Asked::Refused,
+            Err(error) => panic!("not connected: {error}"),
         };
         match self.exchange(client, target) {
-            Ok(()) => Ok(Asked::Answered),
-            Err(Broken::BeforeAnswer(_)) if self.refused == Refused::Ends => Ok(Asked::CutOff),
-            Err(Broken::BeforeAnswer(text) | Broken::InAnswer(text)) => {
-                Err(format!("new connection: {text}"))
-            }
+            Ok(()) => Asked::Answered,
+            Err(_) if is_end => Asked::CutOff,
+            Err(error) => panic!("no response on a new connection: {error}"),
         }
     }
 
-    /// Sends a request, and keeps the connection unless the response closes it.
-    fn exchange(&mut self, mut client: Client, target: &str) -> Result<(), Broken> {
-        let request = format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n");
-        let answer = client.try_send(request).and_then(|()| client.try_response_to("GET"));
-        let response = answer.map_err(|error| Broken::BeforeAnswer(error.to_string()))?;
+    /// Sends a request, and keeps the connection unless the response closes it. Fails if no response begins.
+    fn exchange(&mut self, mut client: Client, target: &str) -> std::io::Result<()> {
+        client.try_send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"))?;
+        let response = client.try_response_to("GET")?;
+        let is_whole = (response.status(), response.end) == (200, End::Complete);
         let text = response.text();
-        if response.status() != 200 || response.end != End::Complete || !text.starts_with(target) {
-            return Err(Broken::InAnswer(format!("{:?} {:?} {text}", response.head, response.end)));
-        }
+        assert!(is_whole && text.starts_with(target), "{:?} {:?} {text}", response.head, response.end);
         self.client = (!response.head.fields.lists("connection", "close")).then_some(client);
         Ok(())
     }

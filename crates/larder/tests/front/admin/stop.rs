@@ -4,32 +4,24 @@ use std::fs;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use testkit::{Gate, ScriptedOrigin, Signal, wait};
+use testkit::{ScriptedOrigin, Signal, wait};
 
-use crate::admin::operator::{SITE, echoing, ends, halting, lasting, named, site, start, stop};
+use crate::admin::operator::{echoing, ends, halting, lasting, named, site, start, stop};
 use crate::admin::steady_clients::{Load, Refused};
-
-#[test]
-fn a_stop_ends_with_status_0() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let mut larder = start(SITE);
-        larder.get("/");
-        larder.signal(signal);
-        assert_eq!(larder.service().end().code(), Some(0));
-    }
-}
+use crate::cache::basics::gates;
 
 /// The kernel may complete a handshake between the last accept and the close, which no process can prevent. One such client in three
 /// stops is chance; more show that connections were left in the queue.
 #[test]
 fn a_stop_under_load_fails_no_request() {
     let mut cut_off = 0;
-    for _ in 0..3 {
+    for signal in [Signal::INT, Signal::TERM, Signal::TERM] {
         let origin = echoing();
         let mut larder = start(&site(&origin, ""));
         let load = Load::start(&larder, 16, Refused::Ends);
         load.wait_for_answers(200);
-        stop(&mut larder);
+        larder.signal(signal);
+        ends(&mut larder);
         cut_off += load.finish();
     }
     assert!(cut_off <= 1, "{cut_off} clients were connected and got no answer");
@@ -91,8 +83,7 @@ fn clients_are_served_until_balancers_know_of_the_stop() {
 /// Each request that the limit cuts off has a line in the access log, and one warning gives their number.
 #[test]
 fn the_drain_limit_ends_requests_that_do_not_end() {
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, released) = gates();
     let origin = ScriptedOrigin::start(move |exchange| {
         if exchange.request.target() != "/silent" {
             let stored = if exchange.request.target() == "/stored" { "max-age=60" } else { "no-store" };

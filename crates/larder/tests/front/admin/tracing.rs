@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{End, Exchange, Gate, Larder, Received, Redis, Response, ScriptedOrigin, Setup, run, wait};
+use testkit::{End, Exchange, Larder, Received, Redis, Response, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
 use crate::admin::collector::{CollectedSpan, Collector};
-use crate::admin::operator::{check, gated, printed, site, start, stop};
+use crate::admin::operator::{check, gated, printed, site, soon, start, stop};
+use crate::cache::basics::{asking, gates, wait_for_waiters};
 use crate::fleet::instances::{self, is_written, status};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -19,7 +20,6 @@ const FRESH: &str = "Cache-Control: max-age=600\r\n";
 const STALE: &str = "Cache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 5\r\nETag: \"1\"\r\n";
 const ALWAYS: &str = "accept_parent = \"always\"\n";
 
-/// `traceparent` with these flags.
 fn parent(flags: &str) -> String {
     format!("traceparent: 00-{TRACE}-{PARENT}-{flags}\r\n")
 }
@@ -34,11 +34,9 @@ fn gateway(origin: &ScriptedOrigin, collector: &Collector, tracing: &str) -> Lar
     start(&(traced(origin, &collector.url(), "") + tracing))
 }
 
-fn spans_total(larder: &Larder, result: &str) -> f64 {
-    larder.metric("larder_trace_spans_total", &[&format!("result=\"{result}\"")])
-}
+/// The metric that counts spans by their result.
+const SPANS: &str = "larder_trace_spans_total";
 
-/// Returns the only matching span.
 #[track_caller]
 fn only(spans: &[CollectedSpan], fits: impl Fn(&CollectedSpan) -> bool) -> &CollectedSpan {
     let found: Vec<_> = spans.iter().filter(|span| fits(span)).collect();
@@ -69,13 +67,10 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
         config.replace("name = \"a\"", "name = \"a\"\nserver_timing = \"always\"")
     };
     let fleet = instances::start(2, |index| Setup::config(LARDER, &config(["one", "two"][index])));
-    let request = format!("GET /a HTTP/1.1\r\nHost: shop.example\r\n{}\r\n", parent("01"));
-    let [mut first, mut second] = [fleet[0].client(), fleet[1].client()];
-    first.send(&request);
+    let mut first = asking(&fleet[0], "/a", &parent("01"));
     origin.wait_for("/a", 1);
-    second.send(&request);
-    let waited = || fleet[1].metric("larder_tier_leases_total", &["event=\"waited\""]);
-    wait::until_true("the second waits for the first", || waited() > 0.0);
+    let mut second = asking(&fleet[1], "/a", &parent("01"));
+    fleet[1].wait_for("larder_tier_leases_total", &["event=\"waited\""], |waited| waited > 0.0);
     gate.open();
     let (first, second) = (first.response(), second.response());
     assert_eq!((first.text(), second.text()), ("body".to_owned(), "body".to_owned()));
@@ -224,8 +219,7 @@ fn traces_are_no_part_of_what_is_stored() {
 #[test]
 fn hits_collapsed_requests_and_refreshes_have_spans() {
     let collector = Collector::start();
-    let gate = Gate::new();
-    let released = gate.clone();
+    let (gate, released) = gates();
     let origin =
         ScriptedOrigin::start(move |exchange| match (exchange.request.target(), exchange.request.earlier) {
             ("/crowd", _) => {
@@ -252,13 +246,12 @@ fn hits_collapsed_requests_and_refreshes_have_spans() {
     let inner = collector.wait_for(1, |span| span.parent == hit.id);
     assert_eq!(inner.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["larder.local"]);
     // Two requests for one response.
-    let mut clients = [larder.client(), larder.client()];
-    clients[0].send("GET /crowd HTTP/1.1\r\nHost: a\r\n\r\n");
+    let first = asking(&larder, "/crowd", "");
     origin.wait_for("/crowd", 1);
-    clients[1].send("GET /crowd HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) > 0.0);
+    let second = asking(&larder, "/crowd", "");
+    wait_for_waiters(&larder, 1);
     gate.open();
-    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "crowd"));
+    [first, second].iter_mut().for_each(|client| assert_eq!(client.response().text(), "crowd"));
     let (leader, waiter) = (result("/crowd", "miss"), result("/crowd", "collapsed"));
     let waiting = collector.wait_for(1, |span| span.parent == waiter.id && span.name == "larder.collapse");
     assert_eq!(waiting[0].links, [(leader.trace.clone(), leader.id.clone())]);
@@ -273,9 +266,7 @@ fn hits_collapsed_requests_and_refreshes_have_spans() {
     larder.get("/gone");
     let gone = at("/gone");
     assert!(gone.is_error && gone.attribute("error.type") == "503", "{gone:#?}");
-    let mut client = larder.client();
-    client.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.response().end, End::Truncated);
+    assert_eq!(larder.get("/cut").end, End::Truncated);
     let cut = at("/cut");
     assert!(cut.is_error && cut.attribute("error.type") == "broken-off", "{cut:#?}");
 }
@@ -323,12 +314,10 @@ fn http_2_is_traced_and_clients_that_leave_are_seen() {
         assert_eq!((&*span.trace, &*span.parent), (TRACE, PARENT));
         assert_eq!(span.attribute("network.protocol.version"), "2");
     }
-    let mut client = larder.client();
-    client.send("GET /left HTTP/1.1\r\nHost: a\r\nCache-Control: no-store\r\n\r\n");
+    let client = asking(&larder, "/left", "Cache-Control: no-store\r\n");
     origin.wait_for("/left", 1);
     client.reset();
-    let closed = || larder.metric("larder_client_errors_total", &["reason=\"client-closed\""]);
-    wait::until_true("it has left", || closed() > 0.0);
+    larder.wait_for("larder_client_errors_total", &["reason=\"client-closed\""], |left| left > 0.0);
     gate.open();
     let left = collector.one(|span| span.attribute("url.path") == "/left");
     assert_eq!(left.attribute("error.type"), "client-gone");
@@ -344,14 +333,6 @@ fn is_served(larder: &Larder) {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-fn dead_end(collector: &str) -> (ScriptedOrigin, Larder) {
-    let origin = ScriptedOrigin::fixed(FRESH, "x");
-    let config =
-        traced(&origin, collector, "") + "timeout = \"100ms\"\nqueue_spans_max = 60\nbatch_spans_max = 20\n";
-    let larder = start(&config);
-    (origin, larder)
-}
-
 #[test]
 fn a_collector_that_does_not_answer_holds_nobody_up() {
     // A collector that accepts connections but sends nothing, one that is down, and one that doesn't speak HTTP.
@@ -361,21 +342,18 @@ fn a_collector_that_does_not_answer_holds_nobody_up() {
     let address = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
     let endpoints = [address(&silent), address(&gone), garbage.url()];
     drop(gone);
-    let dead: Vec<_> = endpoints.iter().map(|endpoint| dead_end(endpoint)).collect();
-    thread::scope(|scope| dead.iter().for_each(|(_, larder)| _ = scope.spawn(|| is_served(larder))));
-    for (_, larder) in &dead {
-        let tries = || larder.metric("larder_trace_exports_total", &["result=\"again\""]);
-        wait::until_true("it tries again", || tries() > 0.0);
+    let origin = ScriptedOrigin::fixed(FRESH, "x");
+    let limits = "timeout = \"100ms\"\nqueue_spans_max = 60\nbatch_spans_max = 20\n";
+    let mut dead = endpoints.map(|endpoint| start(&(traced(&origin, &endpoint, "") + limits)));
+    thread::scope(|scope| dead.iter().for_each(|larder| _ = scope.spawn(|| is_served(larder))));
+    for larder in &dead {
+        larder.wait_for("larder_trace_exports_total", &["result=\"again\""], |tries| tries > 0.0);
         // At least 150 spans: 60 may wait and 20 may be in transit.
-        assert!(spans_total(larder, "dropped") >= 50.0);
-        assert_eq!(spans_total(larder, "exported"), 0.0);
+        assert!(larder.metric(SPANS, &["dropped"]) >= 50.0);
+        assert_eq!(larder.metric(SPANS, &["exported"]), 0.0);
     }
     // The end of the process isn't delayed either.
-    for (_, mut larder) in dead {
-        let began = Instant::now();
-        stop(&mut larder);
-        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-    }
+    dead.iter_mut().for_each(|larder| soon("the stop", || stop(larder)));
 }
 
 #[test]
@@ -397,43 +375,34 @@ fn a_collector_is_asked_again_when_it_says_so_and_not_where_it_refuses() {
     larder.get("/first");
     collector.wait_for(1, |span| span.kind == "server");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
-    wait::until_true("counted", || spans_total(&larder, "exported") >= 3.0);
-    mood.store(1, Ordering::Relaxed);
-    larder.get("/first");
-    wait::until_true("refused", || spans_total(&larder, "failed") > 0.0);
-    mood.store(2, Ordering::Relaxed);
-    larder.get("/first");
-    wait::until_true("taken in part", || spans_total(&larder, "rejected") > 0.0);
+    larder.wait_for(SPANS, &["exported"], |count| count >= 3.0);
+    for (next, result) in [(1, "failed"), (2, "rejected")] {
+        mood.store(next, Ordering::Relaxed);
+        larder.get("/first");
+        larder.wait_for(SPANS, &[result], |count| count > 0.0);
+    }
     assert!(larder.metric("larder_trace_exports_total", &["result=\"partial\""]) > 0.0);
 }
 
 #[test]
-fn ten_thousand_spans_at_once_are_bounded_and_the_last_ones_are_sent_at_the_end() {
+fn spans_that_wait_are_bounded_and_the_last_ones_are_sent_at_the_end() {
     let collector = Collector::start();
     let origin = ScriptedOrigin::fixed(FRESH, "x");
     let config = traced(&origin, &collector.url(), "").replace("10ms", "1h")
         + "queue_spans_max = 300\nbatch_spans_max = 1000\n";
     let mut larder = start(&config);
     larder.get("/hot");
-    let request = "GET /hot HTTP/1.1\r\nHost: a\r\n\r\n";
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut client = larder.client();
-                for _ in 0..25 {
-                    client.send(request.repeat(50));
-                    (0..50).for_each(|_| assert_eq!(client.response().text(), "x"));
-                }
-            });
-        }
-    });
-    wait::until_true("all are counted", || spans_total(&larder, "dropped") >= 10_000.0 - 300.0);
+    let mut client = larder.client();
+    for _ in 0..100 {
+        client.send("GET /hot HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50));
+        (0..50).for_each(|_| assert_eq!(client.response().text(), "x"));
+    }
+    larder.wait_for(SPANS, &["dropped"], |dropped| dropped >= 10_000.0 - 300.0);
     assert!(collector.spans().is_empty());
     stop(&mut larder);
     assert_eq!(collector.spans().len(), 300);
 }
 
-/// Returns the names in `Server-Timing`, in order.
 fn timings(response: &Response) -> Vec<String> {
     let all = response.head.fields.joined("server-timing");
     let names = all.split(", ").filter(|entry| !entry.is_empty());
@@ -485,14 +454,12 @@ fn a_wait_for_a_place_at_the_origin_has_a_span() {
     let config = traced(&origin, &collector.url(), &narrow);
     let config = config.replace(&format!("origin = \"{}\"", origin.url()), "origin = \"narrow\"");
     let larder = start(&config);
-    let mut clients = [larder.client(), larder.client()];
-    clients[0].send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    let first = asking(&larder, "/first", "");
     origin.wait_for("/first", 1);
-    clients[1].send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-    let queued = || larder.metric("larder_origin_exchanges", &["state=\"queued\""]);
-    wait::until_true("it waits", || queued() > 0.0);
+    let second = asking(&larder, "/second", "");
+    larder.wait_for("larder_origin_exchanges", &["state=\"queued\""], |queued| queued > 0.0);
     gate.open();
-    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "body"));
+    [first, second].iter_mut().for_each(|client| assert_eq!(client.response().text(), "body"));
     let second = collector.one(|span| span.attribute("url.path") == "/second");
     let queue = collector.wait_for(1, |span| span.name == "larder.queue");
     assert_eq!(queue.iter().map(|span| &*span.parent).collect::<Vec<_>>(), [&*second.id]);

@@ -7,8 +7,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,27 +16,15 @@ use crate::LARDER;
 use crate::admin::operator::{
     HIT, check, echoing, ends, halting, lasting, named, operate, site, soon, start, stop_successor, upgrade,
 };
-use crate::admin::steady_clients::{Load, Refused};
+use crate::admin::steady_clients::{Load, Refused, Repeated, Work};
 use crate::admin::tls::listener_with;
 
-/// A series of processes, each of which takes over from the previous one.
-struct Line {
-    first: Larder,
-    last: Option<Successor>,
-}
-
-impl Line {
-    #[track_caller]
-    fn upgrade(&mut self) {
-        let next = upgrade(&self.first);
-        match self.last.replace(next) {
-            Some(predecessor) => predecessor.end(),
-            None => ends(&mut self.first),
-        }
-    }
-
-    fn stop(self) {
-        stop_successor(&self.last.expect("there were some"));
+/// Starts the successor of the last process, and waits until that one ends. `last` is the successor before, if there was one.
+#[track_caller]
+fn upgrade_again(first: &mut Larder, last: &mut Option<Successor>) {
+    match last.replace(upgrade(first)) {
+        Some(predecessor) => predecessor.end(),
+        None => ends(first),
     }
 }
 
@@ -48,18 +34,18 @@ fn upgrades_under_load_fail_no_request() {
     let origin = echoing();
     let text =
         |workers: usize| format!("workers = {workers}\n{}", named(&origin, &format!("with-{workers}")));
-    let mut line = Line { first: start(&text(2)), last: None };
-    let load = Load::start(&line.first, 16, Refused::Fails);
+    let (mut larder, mut last) = (start(&text(2)), None);
+    let load = Load::start(&larder, 16, Refused::Fails);
     for workers in [2, 5, 1, 3] {
         load.wait_for_answers(200);
-        line.first.write_config(&text(workers));
-        line.upgrade();
+        larder.write_config(&text(workers));
+        upgrade_again(&mut larder, &mut last);
         let by = format!("with-{workers};");
-        assert!(line.first.get("/hit").cache_status().starts_with(&by), "{by}");
+        assert!(larder.get("/hit").cache_status().starts_with(&by), "{by}");
     }
     load.wait_for_answers(200);
     assert_eq!(load.finish(), 0);
-    line.stop();
+    last.iter().for_each(stop_successor);
 }
 
 /// Connections like a browser's: over TLS, HTTP/1.1 and HTTP/2, with long responses and POSTs in progress.
@@ -76,7 +62,7 @@ fn upgrades_under_load_over_tls_fail_no_request() {
     });
     let authority = Authority::new();
     let listener = listener_with(&[&authority.identity(&["a.example"])]);
-    let first = start(&format!("workers = 2\n{listener}{}", site(&origin, "")));
+    let mut first = start(&format!("workers = 2\n{listener}{}", site(&origin, "")));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/clients/node/kept_connections.mjs");
     let mut command = Command::new("node");
     command.arg(script).arg(format!("https://{}", first.address())).arg(authority.file()).arg("a.example");
@@ -88,9 +74,9 @@ fn upgrades_under_load_over_tls_fail_no_request() {
         });
     };
     answer(&mut load, 2);
-    let mut line = Line { first, last: None };
+    let mut last = None;
     for _ in 0..UPGRADES {
-        line.upgrade();
+        upgrade_again(&mut first, &mut last);
         let answered = load.stdout().lines().count();
         answer(&mut load, answered + 2);
     }
@@ -103,7 +89,7 @@ fn upgrades_under_load_over_tls_fail_no_request() {
         assert!(tally[protocol].as_u64() > Some(100), "{tally}");
     }
     assert!(tally["connections"].as_u64() > Some(u64::from(UPGRADES)), "connections have closed: {tally}");
-    line.stop();
+    last.iter().for_each(stop_successor);
 }
 
 /// The old process finishes requests in flight while the new one serves. A purge by the new process is complete once the old one
@@ -200,28 +186,20 @@ fn an_upgrade_that_fails_late_takes_no_connection() {
     let probes = taken.local_addr().expect("it is bound");
     let admin = format!("[admin]\nlisten = \"@admin@\"\nprobes_listen = \"{probes}\"\n");
     larder.write_config(&format!("workers = 4\n{admin}{}", site(&origin, "")));
-    let is_over = AtomicBool::new(false);
-    let ask = || {
-        let mut client = Client::connect(larder.address());
-        let answer = client.try_send(HIT).and_then(|()| client.try_response_to("GET"));
-        let text = answer.map_err(|error| error.to_string())?.text();
-        if text == "/hit" { Ok(()) } else { Err(text) }
+    let address = larder.address();
+    let client = |_| -> Work {
+        Box::new(move |_| {
+            assert_eq!(Client::connect(address).send(HIT).response().text(), "/hit");
+            true
+        })
     };
-    let clients = || -> Vec<String> {
-        let asked = std::iter::from_fn(|| (!is_over.load(Ordering::Relaxed)).then(&ask));
-        asked.filter_map(Result::err).collect()
-    };
+    let clients = Repeated::start((0..8).map(client));
     let told = format!("the admin API can't listen on {probes}: address in use by another process");
-    let failures = thread::scope(|scope| {
-        let clients: Vec<_> = (0..8).map(|_| scope.spawn(clients)).collect();
-        let answers: Vec<_> = (0..10).map(|_| larder.ask_admin("POST", "/upgrade", "")).collect();
-        is_over.store(true, Ordering::Relaxed);
-        for answer in answers {
-            assert!(answer.status() == 409 && answer.text().contains(&told), "{}", answer.text());
-        }
-        clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect::<Vec<_>>()
-    });
-    assert_eq!(failures, Vec::<String>::new());
+    for _ in 0..10 {
+        let answer = larder.ask_admin("POST", "/upgrade", "");
+        assert!(answer.status() == 409 && answer.text().contains(&told), "{}", answer.text());
+    }
+    clients.stop();
     assert_eq!(larder.stderr().matches(&format!("larder: {told}")).count(), 10, "{}", larder.stderr());
 }
 

@@ -3,16 +3,12 @@
 mod large_bodies;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{
-    Client, Exchange, Gate, Kv, Larder, Redis, RespClient, Response, ScriptedOrigin, Signal, wait,
-};
+use testkit::{Client, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Signal, wait};
 
-use crate::LARDER;
 use crate::cache::basics::{asking, gates};
 use crate::fleet::instances::{is_written, sharing, status};
 use crate::fleet::purge_waits::purge;
@@ -26,7 +22,6 @@ const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nl
 const LONG_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
 const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
-const RELOAD: &str = "Cache-Control: no-cache\r\n";
 
 /// Gateways in front of an origin whose first response for each URL waits for a gate.
 struct World {
@@ -36,12 +31,6 @@ struct World {
 }
 
 impl World {
-    /// Number of lease events of one kind at all gateways.
-    fn leases(&self, event: &str) -> f64 {
-        self.gateways.iter().map(|gateway| leases(gateway, event)).sum()
-    }
-
-    /// Asks all gateways for the page concurrently.
     fn texts_of_all(&self) -> Vec<String> {
         texts(&mut self.gateways.iter().map(|it| asking(it, "/page", "")).collect::<Vec<_>>())
     }
@@ -68,36 +57,28 @@ impl World {
         let others = self.gateways[1..].iter();
         let before: Vec<f64> = others.clone().map(|gateway| leases(gateway, "waited")).collect();
         clients.extend(others.clone().map(|gateway| asking(gateway, target, "")));
-        for (gateway, before) in others.zip(before) {
-            wait::until_true("it waits", || leases(gateway, "waited") > before);
-        }
+        others.zip(before).for_each(|(gateway, before)| waits(gateway, before));
         clients
     }
+}
+
+/// Waits until a gateway has waited for another instance more than `count` times.
+fn waits(gateway: &Larder, count: f64) {
+    gateway.wait_for("larder_tier_leases_total", &["event=\"waited\""], |waited| waited > count);
 }
 
 fn leases(gateway: &Larder, event: &str) -> f64 {
     gateway.metric("larder_tier_leases_total", &[&format!("event=\"{event}\"")])
 }
 
-/// Number of writes of this gateway that the store has accepted.
-fn written(gateway: &Larder) -> f64 {
-    gateway.metric("larder_tier_writes_total", &["result=\"written\""])
+/// Number of lease events of one kind at all these gateways.
+fn of_all(gateways: &[Larder], event: &str) -> f64 {
+    gateways.iter().map(|gateway| leases(gateway, event)).sum()
 }
 
 fn numbered(exchange: &mut Exchange<'_>) {
     let body = format!("version {}", exchange.request.earlier + 1);
     exchange.respond("200 OK", FOR_LONG, body);
-}
-
-/// Numbers versions, with a stale first one: a reload only counts as such if a response is stored.
-fn numbered_after_a_stale_one(exchange: &mut Exchange<'_>) {
-    match exchange.request.earlier {
-        0 => {
-            let stale = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
-            _ = exchange.respond("200 OK", stale, "version 1");
-        }
-        _ => numbered(exchange),
-    }
 }
 
 fn texts(clients: &mut [Client]) -> Vec<String> {
@@ -139,8 +120,8 @@ fn each_expiry_is_one_request_whatever_instance_is_asked() {
                 gaps.enumerate().filter(|(_, gap)| *gap < Duration::from_millis(500)).collect();
             assert!(early.is_empty(), "{store}: asked for again while it was fresh: {early:?}");
         }
-        let counted = |event: &str| fleet.iter().map(|gateway| leases(gateway, event)).sum::<f64>();
-        assert!(counted("waited") >= 1.0 && counted("failed") == 0.0, "{}", counted("failed"));
+        let counted = ["waited", "failed"].map(|event| of_all(&fleet, event));
+        assert!(counted[0] >= 1.0 && counted[1] == 0.0, "{counted:?}");
     });
 }
 
@@ -150,11 +131,8 @@ fn who_waits_for_another_instance_gets_what_it_stored() {
     on_each_store(|store| {
         let body = "x".repeat(300_000);
         let world = World::start((4, store), PATIENT, move |exchange| {
-            exchange.respond(
-                "200 OK",
-                FOR_LONG,
-                if exchange.request.target() == "/large" { &body } else { "" },
-            );
+            let is_large = exchange.request.target() == "/large";
+            exchange.respond("200 OK", FOR_LONG, if is_large { &body } else { "" });
         });
         for (step, target) in [(1, "/small"), (2, "/large")] {
             let mut clients = world.all_want(target);
@@ -181,8 +159,7 @@ fn a_holder_that_dies_or_comes_back_late_is_followed_by_one_other() {
             let mut clients = world.all_want("/page");
             world.gateways[0].signal(signal);
             assert_eq!(texts(&mut clients[1..]), ["version 2"; 3], "{prefix}");
-            let expired = world.gateways[1..].iter().map(|gateway| leases(gateway, "expired")).sum::<f64>();
-            assert!(expired >= 1.0, "{prefix}: {expired}");
+            assert!(of_all(&world.gateways[1..], "expired") >= 1.0, "{prefix}");
             world.gate.open();
             if signal == Signal::STOP {
                 world.gateways[0].signal(Signal::CONT);
@@ -196,64 +173,23 @@ fn a_holder_that_dies_or_comes_back_late_is_followed_by_one_other() {
     });
 }
 
-#[expect(clippy::disallowed_methods, reason = "an origin that takes a while to make its answer")]
-fn take_time() {
-    thread::sleep(Duration::from_millis(100));
-}
-
-/// Each of three reloads at one instance is answered only after the other two have been forwarded again, so a newer one is always in
-/// flight.
-#[test]
-fn reloads_hold_nobody_up() {
-    const RELOADS_MAX: usize = 60;
-    on_each_store(|store| {
-        let arrived = Gate::new();
-        let (next, over) = (arrived.clone(), Arc::new(AtomicBool::new(false)));
-        let origin = ScriptedOrigin::start(move |exchange| {
-            let number = exchange.request.earlier + 1;
-            next.reach(number);
-            take_time();
-            if number > 1 {
-                next.pass_step(number + 2);
-            }
-            numbered_after_a_stale_one(exchange);
-        });
-        let fleet = sharing(3, store, &origin.url(), PATIENT);
-        assert_eq!(fleet[0].get("/page").text(), "version 1");
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                let (gateway, over) = (&fleet[0], Arc::clone(&over));
-                scope.spawn(move || {
-                    while !over.load(Ordering::Relaxed) {
-                        gateway.ask("GET", "/page", RELOAD);
-                    }
-                });
-            }
-            origin.wait_for("/page", 4);
-            let before = origin.count("/page");
-            let mut clients: Vec<Client> = fleet.iter().map(|gateway| asking(gateway, "/page", "")).collect();
-            let reloads = clients.iter_mut().map(|client| {
-                assert_eq!(client.response().status(), 200);
-                origin.count("/page") - before
-            });
-            let reloads: Vec<_> = reloads.collect();
-            over.store(true, Ordering::Relaxed);
-            arrived.open();
-            assert!(reloads.iter().all(|count| *count < RELOADS_MAX), "{store}: {reloads:?}");
-        });
-    });
-}
-
 /// The lease holder's request is forwarded before the reload and answered after it.
 #[test]
 fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for() {
     on_each_store(|store| {
         let (gate, released) = gates();
-        let origin = ScriptedOrigin::start(move |exchange| {
-            if exchange.request.earlier == 1 {
-                released.pass();
+        // The first response is stale: a reload only counts as such if a response is stored.
+        let origin = ScriptedOrigin::start(move |exchange| match exchange.request.earlier {
+            0 => {
+                let stale = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
+                _ = exchange.respond("200 OK", stale, "version 1");
             }
-            numbered_after_a_stale_one(exchange);
+            earlier => {
+                if earlier == 1 {
+                    released.pass();
+                }
+                numbered(exchange);
+            }
         });
         let fleet = sharing(4, store, &origin.url(), PATIENT);
         let [holder, waiting @ .., reloading] = &fleet[..] else { panic!("there are four") };
@@ -261,21 +197,19 @@ fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for()
         let mut held = asking(holder, "/page", "");
         origin.wait_for("/page", 2);
         let mut waiters: Vec<Client> = waiting.iter().map(|gateway| asking(gateway, "/page", "")).collect();
-        for gateway in waiting {
-            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
-        }
-        assert_eq!(reloading.ask("GET", "/page", RELOAD).text(), "version 3");
+        waiting.iter().for_each(|gateway| waits(gateway, 0.0));
+        assert_eq!(reloading.ask("GET", "/page", "Cache-Control: no-cache\r\n").text(), "version 3");
         assert_eq!(texts(&mut waiters), ["version 3"; 2], "the holder still waits");
-        let before = written(holder);
+        let written = ("larder_tier_writes_total", ["result=\"written\""]);
+        let before = holder.metric(written.0, &written.1);
         gate.open();
         assert_eq!(held.response().text(), "version 2", "its client has waited");
-        wait::until_true("it is notified", || written(holder) > before);
+        holder.wait_for(written.0, &written.1, |count| count > before);
         for gateway in &fleet {
             assert_eq!(gateway.get("/page").text(), "version 3");
         }
         assert_eq!(origin.total(), 3);
-        let lost = fleet.iter().map(|gateway| leases(gateway, "lost")).sum::<f64>();
-        assert_eq!(lost, 0.0, "the holder keeps its lease");
+        assert_eq!(of_all(&fleet, "lost"), 0.0, "the holder keeps its lease");
     });
 }
 
@@ -291,43 +225,13 @@ fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
         let mut clients = world.all_want("/page");
         redis.command("CONFIG SET maxmemory 1");
         world.gate.open();
-        for client in &mut clients {
-            assert_eq!(client.response().status(), 200);
-        }
+        clients.iter_mut().for_each(|client| assert_eq!(client.response().status(), 200));
         assert_eq!(world.origin.total(), 3);
         redis.command("CONFIG SET maxmemory 64MB");
         for gateway in &world.gateways {
             assert_eq!(gateway.get("/other").status(), 200);
         }
     }
-}
-
-/// A store with room for a record but not for its body gets neither: each instance keeps its own response.
-#[test]
-fn a_response_whose_body_finds_no_room_is_not_shared() {
-    let limits = ["--maxmemory", "16MiB", "--maxmemory-policy", "noeviction"];
-    let kv = Kv::start(LARDER, &limits);
-    let world = World::start((2, kv.address()), PATIENT, |exchange| {
-        exchange.respond("200 OK", FOR_LONG, "x".repeat(600_000));
-    });
-    world.gate.open();
-    let mut client = RespClient::connect(kv.address());
-    for bytes in [500_000, 200_000] {
-        let value = vec![b'y'; bytes];
-        let mut set = |number| client.ask(&[b"SET", format!("{bytes} {number}").as_bytes(), &value]);
-        (0_u32..).find(|number| set(*number) != b"+OK\r\n").expect("it becomes full");
-    }
-    for gateway in &world.gateways {
-        assert_eq!(gateway.get("/page").status(), 200);
-        wait::until_true("the write is abandoned and cleaned up", || {
-            gateway.metric("larder_tier_writes_total", &["result=\"removed\""]) > 0.0
-        });
-        assert_eq!(gateway.metric("larder_tier_writes_total", &["result=\"written\""]), 0.0);
-    }
-    for gateway in world.gateways.iter().cycle().take(6) {
-        assert_eq!(gateway.get("/page").text().len(), 600_000);
-    }
-    assert_eq!(world.origin.total(), 2);
 }
 
 /// The waiters are forwarded concurrently: each waits at the origin until all have arrived.
@@ -345,9 +249,9 @@ fn nobody_waits_for_what_is_not_shared() {
         world.gate.open();
         assert_eq!(texts(&mut clients), ["mine"; 4]);
         assert_eq!(world.origin.total(), 4);
-        let before = world.leases("taken");
+        let before = of_all(&world.gateways, "taken");
         assert_eq!(world.texts_of_all(), ["mine"; 4]);
-        assert_eq!((before, world.leases("taken")), (1.0, 1.0));
+        assert_eq!((before, of_all(&world.gateways, "taken")), (1.0, 1.0));
     });
 }
 
@@ -360,29 +264,9 @@ fn crowds_want(world: &World, target: &str) -> Vec<Client> {
         clients.extend((1..CROWD).map(|_| asking(gateway, target, "")));
     }
     for gateway in &world.gateways {
-        wait::until_true("the others wait for the first", || {
-            gateway.metric("larder_collapsed_waiters", &[]) == (CROWD - 1) as f64
-        });
+        gateway.wait_for("larder_collapsed_waiters", &[], |waiters| waiters == (CROWD - 1) as f64);
     }
     clients
-}
-
-#[test]
-fn after_a_failure_one_of_those_that_waited_asks() {
-    on_each_store(|store| {
-        let world = World::start((4, store), PATIENT, |exchange| match exchange.request.earlier {
-            0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
-            _ => numbered(exchange),
-        });
-        let mut clients = crowds_want(&world, "/page");
-        world.gate.open();
-        assert_eq!(clients[0].response().status(), 500);
-        let texts = texts(&mut clients[1..]);
-        assert!(texts.iter().all(|text| text.starts_with("version ")), "{texts:?}");
-        // One request for the other instances, and one for each of the two that wait with the client that got the failure.
-        let asked = world.origin.total();
-        assert!((2..=4).contains(&asked), "{asked}");
-    });
 }
 
 /// An origin whose first response is already stale. Once a gate opens, it answers later requests with `then`.
@@ -466,43 +350,6 @@ fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u
     assert_eq!(responses.iter().filter(shared).count(), responses.len() - requests, "{detail}");
 }
 
-/// The gate stays closed, so the origin doesn't answer.
-#[test]
-fn an_origin_that_hangs_is_asked_in_turn_by_each_instance() {
-    let redis = Redis::start("");
-    let settings = format!("{PATIENT}\n[site.timeouts]\nfirst_byte = \"3s\"");
-    let world = World::start((2, redis.address()), &settings, |exchange| {
-        exchange.wait_for_peer();
-        exchange.close();
-    });
-    let clients = crowds_want(&world, "/page");
-    all_see(&world, clients, (504, "http-response-timeout", CROWD));
-    world.gate.open();
-}
-
-/// Each instance discovers by itself that the origin fails.
-#[test]
-fn a_stale_response_stands_in_at_each_instance_after_one_request() {
-    on_each_store(|store| {
-        let world = stale_at_once((store, "max-age=1, stale-if-error=600"), |exchange| {
-            exchange.respond("500 Internal Server Error", "", "failed");
-        });
-        let mut clients = vec![asking(&world.gateways[0], "/page", "")];
-        world.origin.wait_for("/page", 2);
-        clients.extend(world.gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
-        for gateway in &world.gateways[1..] {
-            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
-        }
-        world.gate.open();
-        let responses: Vec<_> = clients.iter_mut().map(Client::response).collect();
-        assert_eq!(responses.iter().map(Response::text).collect::<Vec<_>>(), ["stored"; 4]);
-        for response in &responses {
-            assert!(status(response).contains("detail=stale-if-error"), "{}", status(response));
-        }
-        assert_eq!(world.origin.total(), 1 + 4);
-    });
-}
-
 impl World {
     /// Asks each gateway for the page as a different user, the first one first. Returns the clients once all others wait or have been
     /// forwarded.
@@ -516,7 +363,7 @@ impl World {
         let others = (1..).zip(&self.gateways[1..]);
         clients.extend(others.map(|(number, gateway)| asking(gateway, "/page", &as_user(number))));
         wait::until_true("the others have arrived", || {
-            self.leases("waited") as usize + self.origin.total() == 1 + requests
+            of_all(&self.gateways, "waited") as usize + self.origin.total() == 1 + requests
         });
         clients
     }
@@ -527,11 +374,8 @@ impl World {
 fn one_request_with_credentials_validates_what_all_may_share() {
     on_each_store(|store| {
         let world = stale_at_once((store, "public, max-age=1"), |exchange| {
-            exchange.respond(
-                "304 Not Modified",
-                "Cache-Control: public, max-age=3600\r\nETag: \"1\"\r\n",
-                "",
-            );
+            let fields = "Cache-Control: public, max-age=3600\r\nETag: \"1\"\r\n";
+            exchange.respond("304 Not Modified", fields, "");
         });
         let mut clients = world.each_user_wants(4);
         world.gate.open();
@@ -582,35 +426,7 @@ fn nobody_waits_for_what_credentials_select() {
     origin.wait_for("/page", 5);
     gate.open();
     assert_eq!(texts(&mut clients), ["user=0"; 4]);
-    assert_eq!(gateways.iter().map(|gateway| leases(gateway, "taken")).sum::<f64>(), taken);
-}
-
-/// Each instance also gets the other's variants from the store.
-#[test]
-fn variants_that_two_instances_store_at_once_are_there_for_both() {
-    const PAGES: usize = 20;
-    let requests = |page: usize| {
-        (0..4).map(move |variant| (format!("/{page}"), format!("Accept-Language: {variant}\r\n")))
-    };
-    on_each_store(|store| {
-        let origin = ScriptedOrigin::start(|exchange| {
-            let language = exchange.request.field("accept-language").to_owned();
-            exchange.respond("200 OK", &format!("{FOR_LONG}Vary: Accept-Language\r\n"), language);
-        });
-        let fleet = sharing(2, store, &origin.url(), PATIENT);
-        for page in 0..PAGES {
-            let asked = (0..).zip(requests(page));
-            let mut clients: Vec<Client> =
-                asked.map(|(number, (path, fields))| asking(&fleet[number % 2], &path, &fields)).collect();
-            assert_eq!(texts(&mut clients), ["0", "1", "2", "3"]);
-        }
-        fleet.iter().for_each(is_written);
-        let asked = origin.total();
-        for (path, fields) in (0..PAGES).flat_map(requests) {
-            fleet.iter().for_each(|gateway| _ = gateway.ask("GET", &path, &fields));
-        }
-        assert_eq!(origin.total(), asked);
-    });
+    assert_eq!(of_all(&gateways, "taken"), taken);
 }
 
 /// While one instance validates, all serve their stale response, and then all have the new one.

@@ -10,9 +10,9 @@ use testkit::{Larder, RedisCluster, RedisService, RespClient, Setup, Signal, has
 use crate::LARDER;
 use crate::fleet::instances;
 use crate::fleet::purge_waits::purge;
-use crate::fleet::store_failures::faulty::load::Load;
 use crate::fleet::store_failures::faulty::pages::Pages;
 use crate::fleet::store_failures::faulty::{VERIFICATION_MS, config_at};
+use crate::fleet::store_failures::load;
 
 /// Maximum time until the sentinels agree on a new master. A master counts as down after half a second.
 const FAIL_OVER_MAX: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ fn a_fleet_follows_its_store_to_another_master() {
     let hot: Vec<String> = [600, 900, 6_000].iter().map(|length| format!("/hot/{length}")).collect();
     let mut slowest = Duration::ZERO;
     for round in 0..rounds {
-        let load = Load::start(&format!("round{round}"), &pages, &gateways, &hot);
+        let load = load(&format!("round{round}"), &pages, &gateways, &hot);
         load.goes_on(50);
         assert!(purge_is_kept(&pages, &gateways, 0, &hot[0]), "all is well");
         let master = service.master_index();
@@ -120,7 +120,7 @@ fn a_fleet_follows_its_store_over_a_cluster() {
     let config = config_at(&cluster.url(), "64MiB", VERIFICATION_MS, &[&pages]);
     let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
     let hot: Vec<String> = (0..12).map(|number| format!("/hot/{number}/{}", 600 + 700 * number)).collect();
-    let load = Load::start("cluster", &pages, &gateways, &hot);
+    let load = load("cluster", &pages, &gateways, &hot);
     load.goes_on(50);
     let mut purges = 0;
     let mut purge_some = |count: usize| {

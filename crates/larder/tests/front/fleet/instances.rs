@@ -36,8 +36,7 @@ pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder>
 /// Waits until the store has all writes of a gateway.
 #[track_caller]
 pub(crate) fn is_written(gateway: &Larder) {
-    let pending = || gateway.metric("larder_tier_pending_keys", &[]);
-    wait::until_true("the store has them", || pending() == 0.0);
+    gateway.wait_for("larder_tier_pending_keys", &[], |pending| pending == 0.0);
 }
 
 pub(crate) fn status(response: &Response) -> &str {

@@ -6,13 +6,11 @@ pub(crate) fn doubts(gateway: &Larder, reason: &str) -> f64 {
     gateway.metric("larder_tier_doubts_total", &[&format!("reason=\"{reason}\"")])
 }
 
-/// Response to a purge.
 pub(crate) struct Purged {
     pub(crate) is_complete: bool,
     pub(crate) text: String,
 }
 
-/// Sends a purge to a gateway.
 #[track_caller]
 pub(crate) fn purge(gateway: &Larder, query: &str) -> Purged {
     let answer = gateway.ask_admin("POST", &format!("/purge?{query}"), "");

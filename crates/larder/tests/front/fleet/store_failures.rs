@@ -3,18 +3,19 @@
 pub(crate) mod faulty;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use faulty::damage::{self, DAMAGES, KINDS};
-use faulty::load::Load;
 use faulty::pages::Pages;
-use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
-use faulty::{VERIFICATION_MS, config, fleet};
+use faulty::store::{FAULTS, Fault, Kind, Store, signs};
+use faulty::{VERIFICATION_MS, config};
 use testkit::{
-    End, Fate, FaultProxy, Faults, Larder, Random, Redis, RespClient, RespProxy, Setup, Signal, Stall, wait,
+    Fate, FaultProxy, Faults, Larder, Random, Redis, RespClient, RespProxy, Setup, Signal, Stall, wait,
 };
 
 use crate::LARDER;
+use crate::admin::steady_clients::{Repeated, Work};
 use crate::fleet::instances;
 use crate::fleet::instances::{is_written, status};
 use crate::fleet::purge_waits::{doubts, purge};
@@ -35,6 +36,32 @@ fn has(pages: &Pages, gateway: &Larder, path: &str, version: u64) {
     wait::until_true(&what, || pages.get(&mut client, path).version == version);
 }
 
+const CLIENTS: usize = 4;
+/// Time between two requests of a client: a flood would be a different fault.
+const PACE: Duration = Duration::from_millis(8);
+/// Interval between requests for pages that aren't in any memory.
+const MISS_EVERY: usize = 5;
+
+/// Starts clients that request new and old pages from all gateways and check every response. `name` is part of the new pages.
+pub(crate) fn load(name: &str, pages: &Arc<Pages>, gateways: &[Larder], hot: &[String]) -> Repeated {
+    let client = |number: usize| -> Work {
+        let (pages, hot, new) = (Arc::clone(pages), hot.to_vec(), format!("/new/{name}/{number}"));
+        let mut clients: Vec<_> = gateways.iter().map(Larder::client).collect();
+        Box::new(move |turn| {
+            let place = turn % clients.len();
+            let path = match turn % MISS_EVERY {
+                // Each gateway requests it in turn.
+                0 => format!("{new}/{}/3000", turn / (2 * MISS_EVERY)),
+                other => hot[(other + turn / MISS_EVERY) % hot.len()].clone(),
+            };
+            pages.get(&mut clients[place], &path);
+            thread::park_timeout(PACE);
+            true
+        })
+    };
+    Repeated::start((0..CLIENTS).map(client))
+}
+
 /// Runs one fault during load. Returns the time from its end until all instances agreed again.
 fn outage(
     fault: Fault,
@@ -44,7 +71,7 @@ fn outage(
     hot: &[String],
 ) -> Duration {
     let before: Vec<f64> = gateways.iter().map(|gateway| signs(fault, gateway)).collect();
-    let load = Load::start(&format!("{fault:?}"), pages, gateways, hot);
+    let load = load(&format!("{fault:?}"), pages, gateways, hot);
     load.goes_on(50);
     store.begin(fault);
     store.is_noticed(fault, gateways, &before);
@@ -68,7 +95,8 @@ fn outage(
 fn outages(kind: Kind) {
     let mut store = Store::start(kind);
     let pages = Arc::new(Pages::of("a.test"));
-    let gateways = fleet(2, store.address(), &[&pages]);
+    let config = config(store.address(), "64MiB", VERIFICATION_MS, &[&pages]);
+    let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
     let hot: Vec<String> = [600, 900, 6_000, 100_000].iter().map(|length| format!("/hot/{length}")).collect();
     let limit = Duration::from_millis(VERIFICATION_MS + 1000);
     let late: Vec<_> = FAULTS
@@ -118,52 +146,6 @@ fn a_purge_outlives_its_instance_where_the_store_answers_late() {
     assert!(!ending.stderr().contains("panicked"), "{}", ending.stderr());
 }
 
-/// A body that loses segments in the store while it is being sent.
-#[test]
-fn a_body_goes_on_from_the_origin_when_its_segments_are_lost() {
-    let store = Store::start(Kind::Redis);
-    let pages = Pages::of("a.test");
-    let origin = FaultProxy::start(pages.origin.address());
-    let config = config(store.address(), "256MiB", VERIFICATION_MS, &[&pages]);
-    // Segments must be lost, not late.
-    let config = config.replace("record_timeout", "segment_timeout = \"10s\"\nrecord_timeout");
-    let config = config.replace(&pages.url(), &origin.url());
-    let gateways = instances::start(3, |_| Setup::config(LARDER, &config));
-    for (gateway, expected) in [(1, End::Complete), (2, End::Truncated)] {
-        let path = format!("/large{gateway}/16000000");
-        pages.get(&mut gateways[0].client(), &path);
-        is_written(&gateways[0]);
-        let asked = pages.origin.total();
-        let mut client = gateways[gateway].client();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"));
-        let head = client.head();
-        assert!(head.fields.joined("cache-status").contains("; hit"), "{head:?}");
-        let mut body = client.bytes(1 << 20);
-        if expected == End::Truncated {
-            origin.set(refusing());
-            origin.close_connections();
-        }
-        lose_segments(&store);
-        body.extend(client.rest());
-        let whole = faulty::pages::body("a.test", &path, 1);
-        assert!(whole.starts_with(&body), "the received bytes are right");
-        match expected {
-            End::Complete => assert!(body.len() == whole.len() && pages.origin.total() > asked),
-            _ => assert!(body.len() < whole.len(), "the body is cut short"),
-        }
-    }
-}
-
-/// Deletes all segments of a body but the first eight.
-fn lose_segments(store: &Store) {
-    let mut client = store.client();
-    let index = |name: &[u8]| name.rsplit(|byte| *byte == b':').next().map(<[u8]>::to_vec);
-    let is_late = |name: &Vec<u8>| index(name).is_some_and(|index| index.len() > 1 || index[0] >= b'8');
-    for name in client.names("larder:s:*").into_iter().filter(is_late) {
-        client.ask(&[b"DEL", &name]);
-    }
-}
-
 /// Two sites, two instances, and pages for each way of storing a body: in the record, in one segment, in several segments.
 struct Damaged {
     store: Store,
@@ -205,9 +187,9 @@ impl Damaged {
     }
 
     /// Damages all keys of one kind, cycling through the kinds of damage from `turn` on.
-    fn check(&mut self, number: usize, kind: damage::Kind, turn: usize) {
-        let what = format!("{kind:?} {:?} {number}", DAMAGES[turn]);
-        let lengths = if kind == damage::Kind::Segment { [90_000, 1_100_000] } else { [600, 90_000] };
+    fn check(&mut self, number: usize, kind: &str, turn: usize) {
+        let what = format!("{kind} {} {number}", DAMAGES[turn]);
+        let lengths = if kind == "segment" { [90_000, 1_100_000] } else { [600, 90_000] };
         let paths = lengths.map(|length| format!("/{number}/{length}"));
         let mut client = self.store.client();
         self.is_current(0, &paths, &what);
@@ -262,19 +244,18 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
         let before = pages.get(&mut gateways[1].client(), &path).version;
         is_written(&gateways[1]);
         has(&pages, &gateways[0], &path, before);
-        let verified = || gateways[0].metric("larder_tier_verified", &[]);
-        assert_eq!(verified(), 1.0, "{coherence}");
+        assert_eq!(gateways[0].metric("larder_tier_verified", &[]), 1.0, "{coherence}");
         replies.decide(|seen| match &*seen.name() {
             "GETRANGE" | "STRLEN" if seen.key() == b"larder:log" => {
                 Fate::Replace(b"-ERR planted\r\n".to_vec())
             }
             _ => Fate::Pass,
         });
-        wait::until_true("it no longer counts", || gateways[1].metric("larder_tier_instances", &[]) == 1.0);
-        wait::until_true("it is unverified", || verified() == 0.0);
+        gateways[1].wait_for("larder_tier_instances", &[], |known| known == 1.0);
+        gateways[0].wait_for("larder_tier_verified", &[], |verified| verified == 0.0);
         let log = gateways[0].stderr();
-        assert!(log.contains("the purge log of the shared store can't be read"), "{log}");
-        assert!(log.contains("planted"), "{log}");
+        let is_told = log.contains("the purge log of the shared store can't be read");
+        assert!(is_told && log.contains("planted"), "{log}");
         let after = pages.change(&path);
         let purged = purge(&gateways[1], &format!("url=http%3A%2F%2Fa.test{}", path.replace('/', "%2F")));
         assert!(purged.is_complete, "{}", purged.text);
@@ -288,7 +269,7 @@ fn an_instance_that_cannot_read_the_purge_log_says_so() {
             ),
         }
         replies.decide(|_| Fate::Pass);
-        wait::until_true("it is verified again", || verified() == 1.0);
+        gateways[0].wait_for("larder_tier_verified", &[], |verified| verified == 1.0);
         has(&pages, &gateways[0], &path, after);
     }
 }
@@ -329,7 +310,6 @@ fn a_store_that_is_too_small_is_no_burden() {
     assert!(written <= 6 * asked, "{written} writes for {asked} responses");
 }
 
-/// Number of calls of a command.
 fn calls(redis: &Redis, command: &str) -> usize {
     let statistics = redis.command("INFO commandstats");
     let name = format!("cmdstat_{command}:calls=");

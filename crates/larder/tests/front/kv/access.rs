@@ -3,16 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
-use testkit::{Authority, Identity, KvService, KvSetup, Redis, converse, wait};
+use testkit::{Authority, Identity, KvService, KvSetup, Redis, say, wait};
 
 use super::sessions::{Talker, request};
 use crate::LARDER;
+use crate::admin::tls::tls_client;
 
 const NOAUTH: &str = "-NOAUTH Authentication required.";
 
@@ -22,15 +20,10 @@ pub(crate) fn locked(more: &str) -> KvService {
     setup.start(&format!("password_files = [\"password\"]\n{more}"))
 }
 
-/// An authenticated client.
 pub(crate) fn let_in(address: SocketAddr) -> Talker {
     let mut client = Talker::connect(address);
     client.expect("AUTH one", "+OK\r\n");
     client
-}
-
-fn say(address: SocketAddr, bytes: &str) -> String {
-    String::from_utf8_lossy(&converse(address, bytes.as_bytes(), usize::MAX)).into_owned()
 }
 
 /// Asserts that both servers reply alike. `|` separates conversations, and ` ; ` separates commands.
@@ -101,9 +94,7 @@ fn a_password_can_be_set_while_clients_are_connected() {
     let (redis, kv) = (Redis::start(""), KvService::start(LARDER, ""));
     let exists = format!("*20\r\n$6\r\nEXISTS{}", "\r\n$1\r\nx".repeat(19));
     let set = request(&[b"SET", b"long", &vec![b'v'; 1 << 20]]);
-    let goes_on = |client: &mut Talker| {
-        assert_eq!([client.ask(&exists), client.ask(&set)], [":0", "+OK"]);
-    };
+    let goes_on = |client: &mut Talker| assert_eq!([client.ask(&exists), client.ask(&set)], [":0", "+OK"]);
     for address in [redis.address(), kv.address()] {
         let mut known = Talker::connect(address);
         for (commands, expected) in [
@@ -180,19 +171,16 @@ fn passwords_are_shown_to_nobody() {
     assert!(!log.contains("hidden-") && !metrics.contains("hidden-"), "{log}");
 }
 
-/// A non-loopback address of this machine: the source address of packets to other hosts. No packet is sent.
-fn own_address() -> std::net::IpAddr {
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-    socket.connect("198.51.100.1:9").expect("a route");
-    socket.local_addr().expect("it is connected").ip()
-}
-
 #[test]
 fn without_a_password_only_this_machine_is_served() {
     let everywhere = "listen = [\"0.0.0.0:0\"]\n";
     let kv = KvSetup::new(LARDER).file("password", "secret\n").start(everywhere);
     let port = kv.address().port();
-    let (here, outside) = (SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from((own_address(), port)));
+    // An address of this machine besides loopback: the source of packets to other hosts. No packet is sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    socket.connect("198.51.100.1:9").expect("a route");
+    let own = socket.local_addr().expect("it is connected").ip();
+    let (here, outside) = (SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from((own, port)));
     assert_eq!(say(here, "PING\r\n"), "+PONG\r\n");
     let refused = say(outside, "PING\r\n");
     assert!(refused.starts_with("-DENIED ") && refused.contains("protected mode"), "{refused}");
@@ -244,15 +232,11 @@ pub(crate) fn tls(identity: &Identity, more: &str) -> String {
 
 /// Output of redis-cli for PING over TLS.
 fn ping(kv: &KvService, authority: &Authority, identity: Option<&Identity>) -> String {
-    let port = kv.address().port().to_string();
-    let mut arguments = vec!["--tls".to_owned(), "-p".to_owned(), port, "--cacert".to_owned()];
-    arguments.push(authority.file().display().to_string());
-    if let Some(identity) = identity {
-        arguments.extend(["--cert".to_owned(), identity.certificate.display().to_string()]);
-        arguments.extend(["--key".to_owned(), identity.key.display().to_string()]);
+    let mut line = format!("--tls -p {} --cacert {}", kv.address().port(), authority.file().display());
+    if let Some(Identity { certificate, key }) = identity {
+        line += &format!(" --cert {} --key {}", certificate.display(), key.display());
     }
-    arguments.push("PING".to_owned());
-    let output = testkit::run("redis-cli", arguments);
+    let output = testkit::run("redis-cli", (line + " PING").split(' '));
     format!("{}{}", output.text(), output.stderr)
 }
 
@@ -265,9 +249,6 @@ fn clients_may_speak_tls() {
     let kv = KvService::start(LARDER, &tls(&identity, ""));
     assert_eq!(ping(&kv, &authority, None), "PONG\n");
     assert_ne!(ping(&kv, &other, None), "PONG\n", "an unknown authority");
-    // A client without TLS gets an alert, not a reply.
-    assert!(!kv.ask("PING\r\n").contains("PONG"));
-
     let other_identity = other.identity(&NAMES);
     fs::copy(&other_identity.certificate, &identity.certificate).expect("a copy");
     fs::copy(&other_identity.key, &identity.key).expect("a copy");
@@ -299,20 +280,10 @@ fn start_beside_tls(before: &str, more: &str) -> (Authority, KvService) {
     (authority, kv)
 }
 
-/// A TLS session after its handshake.
 fn shake_hands(address: SocketAddr, authority: &Authority) -> StreamOwned<ClientConnection, TcpStream> {
-    let mut roots = rustls::RootCertStore::empty();
-    let certificate = CertificateDer::from_pem_file(authority.file()).expect("a certificate");
-    roots.add(certificate).expect("one that can sign");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions that the provider has")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     let name = "localhost".try_into().expect("a name");
-    let session = ClientConnection::new(Arc::new(config), name).expect("a session");
-    let mut stream = StreamOwned::new(session, Talker::connect(address).0);
+    let session = ClientConnection::new(tls_client(authority), name).expect("a session");
+    let mut stream = StreamOwned::new(session, wait::connect(address));
     say_secretly(&mut stream, b"PING\r\n", b"+PONG\r\n");
     stream
 }
@@ -361,16 +332,12 @@ fn clients_of_a_cluster_stay_with_or_without_tls() {
 [[kv.cluster.nodes]]\nname = \"a\"\naddress = \"10.0.0.1:7001\"\ntls_port = 7101\nslots = [\"0-8191\"]
 [[kv.cluster.nodes]]\nname = \"b\"\naddress = \"10.0.0.2:7002\"\ntls_port = 7102\nslots = [\"8192-16383\"]";
     let (authority, kv) = start_beside_tls("workers = 1", nodes);
-    let mut secret = shake_hands(kv.addresses()[1], &authority);
-    let mut of_tls = |request: &str| {
-        secret.write_all(format!("{request}\r\nECHO end\r\n").as_bytes()).expect("it reads");
-        let mut told = Vec::new();
-        while !told.ends_with(b"end\r\n") {
-            let mut byte = [0];
-            secret.read_exact(&mut byte).expect("it answers");
-            told.extend(byte);
-        }
-        String::from_utf8_lossy(&told).into_owned()
+    let of_tls = |request: &str| {
+        let mut secret = shake_hands(kv.addresses()[1], &authority);
+        secret.write_all(format!("{request}\r\nQUIT\r\n").as_bytes()).expect("it reads");
+        let mut told = String::new();
+        secret.read_to_string(&mut told).expect("it answers and sends close_notify");
+        told
     };
     // "foo" is in slot 12182, "bar" and "hello" in two slots of this node.
     for (request, plain, secret) in [
@@ -395,26 +362,15 @@ fn clients_of_a_cluster_stay_with_or_without_tls() {
 /// Until they authenticate, clients can send requests as large as in Redis. Protocol errors have the same wording.
 #[test]
 fn strangers_can_send_little_at_once() {
-    let eleven = format!("*11\r\n{}", "$1\r\nx\r\n".repeat(11));
+    let many = |count: usize| format!("*{count}\r\n{}", "$1\r\nx\r\n".repeat(count));
     let long = |bytes: usize| format!("*2\r\n$3\r\nGET\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes));
     let kv = locked("");
-    check_as_redis(
-        &Redis::start("requirepass one"),
-        &kv,
-        &[
-            eleven.as_str(),
-            &format!("*10\r\n{}", "$1\r\nx\r\n".repeat(10)),
-            "*1048577|*x",
-            &long(16_384),
-            "*2 ; $3 ; GET ; $16385|*2 ; $3 ; GET ; $536870913|*2 ; $3 ; GET ; $-1",
-            // Inline commands are limited by the length of a line.
-            "a b c d e f g h i j k l m",
-            &format!("AUTH one\r\n{eleven}{}", long(100_000)),
-            "AUTH two ; *11|AUTH one ; RESET ; *11",
-        ]
-        .join("|"),
-    );
-    let greeted = kv.ask(&format!("HELLO 2 AUTH default one\r\n{eleven}"));
+    // Inline commands are limited by the length of a line.
+    let short = "*1048577|*x|*2 ; $3 ; GET ; $16385|*2 ; $3 ; GET ; $536870913|*2 ; $3 ; GET ; $-1|\
+        a b c d e f g h i j k l m|AUTH two ; *11|AUTH one ; RESET ; *11|AUTH one";
+    let all = format!("{}|{}|{}|{short}\r\n{}{}", many(11), many(10), long(16_384), many(11), long(100_000));
+    check_as_redis(&Redis::start("requirepass one"), &kv, &all);
+    let greeted = kv.ask(&format!("HELLO 2 AUTH default one\r\n{}", many(11)));
     assert!(greeted.contains("unknown command 'x'"), "{greeted}");
     // The same holds for messages of the 0x1F protocol.
     let kv = locked("text_protocol = \"unit-separator\"");

@@ -107,9 +107,7 @@ struct Connection {
 
 impl Connection {
     fn open(kv: &Kv) -> Self {
-        let stream = TcpStream::connect(kv.address()).expect("it listens");
-        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        Self { stream, batch: Vec::new(), unanswered: 0 }
+        Self { stream: wait::connect(kv.address()), batch: Vec::new(), unanswered: 0 }
     }
 
     fn set(&mut self, key: usize, value: &[u8]) {

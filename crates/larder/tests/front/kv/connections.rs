@@ -42,18 +42,6 @@ fn slow_readers_wait_and_lose_nothing() {
 }
 
 #[test]
-fn requests_larger_than_a_read_wait_with_those_behind_them() {
-    let kv = start(&[]);
-    let reply = set_big(&kv, 3_000_000);
-    let mut client = Talker::connect(kv.address());
-    client.send("GET big\r\nECHO between\r\n".repeat(20));
-    client.0.shutdown(Shutdown::Write).expect("half closed");
-    let pair = format!("{reply}$7\r\nbetween\r\n");
-    (0..20).for_each(|_| client.receive(&pair));
-    assert_eq!(client.rest(), "");
-}
-
-#[test]
 fn an_announced_value_takes_little_memory_and_a_long_one_is_counted() {
     let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "1"]);
     let before = fact(&kv, "total_net_input_bytes");
@@ -161,12 +149,8 @@ fn a_skipped_request_may_be_empty() {
 
 #[test]
 fn replies_have_a_limit_where_it_is_set() {
-    for (limit, is_new) in [
-        ("normal 2mb 0 0", false),
-        ("normal 0 1mb 1", false),
-        ("normal 2mb 0 0", true),
-        ("normal 0 1mb 1", true),
-    ] {
+    let limits = ["normal 2mb 0 0", "normal 0 1mb 1"];
+    for (limit, is_new) in [false, true].iter().flat_map(|is_new| limits.map(|limit| (limit, *is_new))) {
         let kv = Kv::start(LARDER, &["--maxmemory", "256MiB", "--workers", "2"]);
         let set_limit = || kv.ask(&[&format!("CONFIG SET client-output-buffer-limit \"{limit}\"")]);
         if !is_new {

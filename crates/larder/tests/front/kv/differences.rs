@@ -3,44 +3,33 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use testkit::{Kv, Redis, converse};
+use testkit::{Kv, Redis, say};
 
+use super::sessions::scenario::files;
 use super::sessions::told;
 use crate::LARDER;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 /// Texts in backquotes at the start of the lines that start with `begin`.
 fn quoted(begin: &str) -> Vec<String> {
-    let page = fs::read_to_string(root().join("docs/reference/redis-differences.md")).expect("the page");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/redis-differences.md");
+    let page = fs::read_to_string(page).expect("the page");
     let lines = page.lines().filter_map(|line| line.strip_prefix(begin));
     let quoted: Vec<_> = lines.filter_map(|line| Some(line.split_once('`')?.0.to_owned())).collect();
     assert!(!quoted.is_empty(), "no line begins with {begin}");
     quoted
 }
 
-fn differences() -> Vec<String> {
-    quoted("| `")
-}
-
-fn ask(address: SocketAddr, lines: &str) -> String {
-    String::from_utf8_lossy(&converse(address, lines.as_bytes(), usize::MAX)).into_owned()
-}
-
 #[test]
 fn every_difference_is_one() {
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]));
-    for row in differences() {
+    for row in quoted("| `") {
         let (before, last) = row.rsplit_once(" ; ").unwrap_or(("PING", &row));
         let before = before.replace(" ; ", "\r\n");
         let [given, expected] = [kv.address(), redis.address()].map(|address| {
-            let first = ask(address, &format!("FLUSHALL\r\n{before}\r\n"));
-            (first, ask(address, &format!("{last}\r\n")))
+            let first = say(address, &format!("FLUSHALL\r\n{before}\r\n"));
+            (first, say(address, &format!("{last}\r\n")))
         });
         assert_eq!(given.0, expected.0, "{row}: the first commands get the same replies");
         assert_ne!(given.1, expected.1, "{row}: both give the same reply: remove it from the page");
@@ -50,7 +39,7 @@ fn every_difference_is_one() {
 /// Names of the fields in every section of INFO. Asserts that no name appears twice.
 fn facts(address: SocketAddr) -> BTreeSet<String> {
     // Some sections only list events that have occurred.
-    let text = ask(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
+    let text = say(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
     let (mut section, mut names, mut facts) = ("", BTreeSet::new(), BTreeSet::new());
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("# ") {
@@ -84,12 +73,12 @@ fn the_start_counts_as_a_save_and_the_port_is_told() {
     let before = now();
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
     for address in [redis.address(), kv.address()] {
-        let given = ask(address, "LASTSAVE\r\n");
+        let given = say(address, "LASTSAVE\r\n");
         let saved: u64 = given.trim_start_matches(':').trim_end().parse().expect("a number");
         assert!((before..=now()).contains(&saved), "{saved}");
         let port = address.port().to_string();
         let expected = format!("*2\r\n$4\r\nport\r\n${}\r\n{port}\r\n", port.len());
-        assert_eq!(ask(address, "CONFIG GET port\r\n"), expected);
+        assert_eq!(say(address, "CONFIG GET port\r\n"), expected);
     }
 }
 
@@ -98,10 +87,10 @@ fn the_start_counts_as_a_save_and_the_port_is_told() {
 fn reads_and_writes_are_counted() {
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--workers", "2"]));
     for address in [redis.address(), kv.address()] {
-        let count = |name| told(&ask(address, "INFO stats\r\n"), name).parse::<u64>().expect("a number");
+        let count = |name| told(&say(address, "INFO stats\r\n"), name).parse::<u64>().expect("a number");
         let more = |conversations: &[&str]| {
             let before = ["total_reads_processed", "total_writes_processed"].map(count);
-            conversations.iter().for_each(|lines| drop(ask(address, lines)));
+            conversations.iter().for_each(|lines| drop(say(address, lines)));
             let after = ["total_reads_processed", "total_writes_processed"].map(count);
             [after[0] - before[0], after[1] - before[1]]
         };
@@ -126,30 +115,21 @@ fn names(request: &str) -> [String; 2] {
 
 /// Names of the commands in all conversations. In scenarios, a client and a colon precede each request.
 fn said() -> BTreeSet<String> {
-    let files = fs::read_dir(root().join("conformance/resp")).expect("the folder");
-    let mut said = BTreeSet::new();
-    for path in files.map(|file| file.expect("an entry").path()) {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let text = || fs::read_to_string(&path).expect("a file of text");
-        match extension {
-            Some("commands") => said.extend(text().lines().flat_map(names)),
-            Some("scenario") => said.extend(
-                text().lines().filter_map(|line| line.split_once(": ")).flat_map(|(_, line)| names(line)),
-            ),
-            _ => {}
-        }
-    }
-    said
+    let texts =
+        |extension| files(extension).into_iter().map(|file| fs::read_to_string(file).expect("the file"));
+    let scenarios = texts("scenario").collect::<String>();
+    let requests = scenarios.lines().filter_map(|line| Some(line.split_once(": ")?.1));
+    texts("commands").collect::<String>().lines().chain(requests).flat_map(names).collect()
 }
 
 #[test]
 fn every_command_is_compared_or_told_of() {
     let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
-    let list = ask(kv.address(), "COMMAND LIST\r\n");
+    let list = say(kv.address(), "COMMAND LIST\r\n");
     let commands: BTreeSet<&str> = list.lines().filter(|line| !line.starts_with(['*', '$', '+'])).collect();
     assert!(commands.contains("get") && commands.contains("client|id"), "{list}");
     let said = said();
-    let told: BTreeSet<_> = differences().iter().flat_map(|row| row.split(" ; ")).flat_map(names).collect();
+    let told: BTreeSet<_> = quoted("| `").iter().flat_map(|row| row.split(" ; ")).flat_map(names).collect();
     let is_known = |name: &str| said.contains(name) || told.contains(name);
     let rest: BTreeSet<_> = commands.into_iter().filter(|name| !is_known(name)).map(str::to_owned).collect();
     let apart = quoted("- `").iter().map(|name| name.to_ascii_lowercase().replace(' ', "|")).collect();

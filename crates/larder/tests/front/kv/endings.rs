@@ -53,10 +53,10 @@ fn replies_arrive_before_a_request_that_ends_the_connection() {
 #[test]
 fn replies_arrive_before_a_refusal() {
     let kv = locked("workers = 2");
-    let too_many = "-ERR Protocol error: unauthenticated multibulk length\r\n";
-    check(&kv, "AUTH wrong\r\n*11\r\n", &format!("{WRONG}{too_many}"));
-    let too_long = "-ERR Protocol error: unauthenticated bulk length\r\n";
-    check(&kv, "AUTH wrong\r\n*1\r\n$16385\r\n", &format!("{WRONG}{too_long}"));
+    for (request, kind) in [("*11", "multibulk"), ("*1\r\n$16385", "bulk")] {
+        let refused = format!("{WRONG}-ERR Protocol error: unauthenticated {kind} length\r\n");
+        check(&kv, &format!("AUTH wrong\r\n{request}\r\n"), &refused);
+    }
     let kv = locked("workers = 2\ntext_protocol = \"unit-separator\"");
     check(&kv, "", "ERROR: NOAUTH Authentication required.\x1f");
     let kv = KvService::start(LARDER, "workers = 2\n[kv.limits]\nclients_max = 1");
@@ -71,13 +71,20 @@ fn a_client_without_tls_reads_an_alert() {
     let authority = Authority::new();
     let identity = authority.identity(&["localhost"]);
     let kv = KvService::start(LARDER, &tls(&identity, ""));
-    let more = "x".repeat(512 << 10);
     for _ in 0..CLIENTS {
         let mut client = Talker::connect(kv.address());
-        client.send(format!("PING\r\n{more}"));
+        client.send(format!("PING\r\n{}", "x".repeat(512 << 10)));
         let told = client.rest();
         assert!(told.starts_with('\x15'), "{told:?}");
     }
+}
+
+/// A client whose reply has arrived, but isn't read.
+fn answered(kv: &KvService, request: &str) -> Talker {
+    let mut client = Talker::connect(kv.address());
+    client.send(request);
+    client.0.peek(&mut [0; 1]).expect("it answers");
+    client
 }
 
 #[test]
@@ -85,9 +92,7 @@ fn replies_arrive_before_another_client_kills() {
     let kv = KvService::start(LARDER, "workers = 2");
     let mut other = Talker::connect(kv.address());
     for _ in 0..CLIENTS {
-        let mut client = Talker::connect(kv.address());
-        client.send("PING\r\n");
-        client.0.peek(&mut [0; 1]).expect("it answers");
+        let mut client = answered(&kv, "PING\r\n");
         let address = client.0.local_addr().expect("it is connected");
         other.expect(&format!("CLIENT KILL ADDR {address}"), ":1\r\n");
         assert_ends(&mut client, "+PONG\r\n");
@@ -97,15 +102,9 @@ fn replies_arrive_before_another_client_kills() {
 #[test]
 fn replies_arrive_before_strangers_make_way() {
     let kv = locked("workers = 2\n[kv.limits]\nunauthenticated_max = 1");
-    let stranger = || {
-        let mut client = Talker::connect(kv.address());
-        client.send("AUTH wrong\r\n");
-        client.0.peek(&mut [0; 1]).expect("it answers");
-        client
-    };
-    let mut client = stranger();
+    let mut client = answered(&kv, "AUTH wrong\r\n");
     for _ in 0..CLIENTS {
-        let mut before = std::mem::replace(&mut client, stranger());
+        let mut before = std::mem::replace(&mut client, answered(&kv, "AUTH wrong\r\n"));
         assert_ends(&mut before, WRONG);
     }
 }

@@ -24,10 +24,7 @@ const CASES: [(i64, &str); 3] = [
 #[test]
 fn every_key_ends() {
     let kv = KvService::start(LARDER, "workers = 1\nttl_default = \"100s\"\nttl_max = \"1h\"");
-    let ttl = || {
-        let told = kv.ask("TTL k\r\n");
-        told.trim_start_matches(':').trim_end().parse::<i64>().expect("a number")
-    };
+    let ttl = || kv.ask("TTL k\r\n").trim_start_matches(':').trim_end().parse::<i64>().expect("a number");
     let cases = CASES.iter().flat_map(|(ttl, cases)| cases.split('|').map(move |requests| (requests, *ttl)));
     for (requests, expected) in cases {
         let told = kv.ask(&format!("FLUSHALL\r\n{}\r\n", requests.replace(" ; ", "\r\n")));

@@ -73,11 +73,9 @@ pub(crate) fn unescape(line: &str, is_hex: bool) -> Vec<u8> {
 #[test]
 fn malformed_requests_are_answered_as_redis_answers_them() {
     let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--maxmemory", "64MiB"]));
-    for line in files("malformed").iter().flat_map(|file| {
-        let text = fs::read_to_string(file).expect("the file");
-        text.lines().map(str::to_owned).collect::<Vec<_>>()
-    }) {
-        let request = unescape(&line, false);
+    let files = files("malformed").into_iter().map(|file| fs::read_to_string(file).expect("the file"));
+    for line in files.collect::<String>().lines() {
+        let request = unescape(line, false);
         let text = |address, piece_bytes| {
             String::from_utf8_lossy(&converse(address, &request, piece_bytes)).into_owned()
         };

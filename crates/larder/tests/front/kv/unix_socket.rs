@@ -20,11 +20,6 @@ fn ask(path: &Path, requests: &str) -> String {
     replies
 }
 
-fn options(path: &Path) -> String {
-    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", path.display());
-    format!("{listen}\nunix_socket_mode = \"600\"\nworkers = 2")
-}
-
 /// Returns the error of a server that can't start on this path.
 fn refused(path: &Path) -> String {
     let listen = format!("unix:{}", path.display());
@@ -43,7 +38,8 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn clients_come_by_a_socket_in_the_file_system() {
     let (_folder, path) = place();
-    let mut kv = KvService::start(LARDER, &options(&path));
+    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", path.display());
+    let mut kv = KvService::start(LARDER, &format!("{listen}\nunix_socket_mode = \"600\"\nworkers = 2"));
     assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
     let many = ask(&path, &"SET k v\r\nGET k\r\n".repeat(2_000));
     assert_eq!(many, "+OK\r\n$1\r\nv\r\n".repeat(2_000));

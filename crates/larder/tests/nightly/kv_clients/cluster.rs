@@ -7,7 +7,7 @@ use std::process::Command;
 use redis::Commands as _;
 use redis::cluster::ClusterClient;
 use tempfile::TempDir;
-use testkit::{Kv, Port, RedisCluster, Service, converse, run, wait};
+use testkit::{Port, RedisCluster, Service, run, wait};
 
 use super::script::{java, play_cluster};
 use crate::LARDER;
@@ -29,10 +29,8 @@ impl LarderCluster {
         let mut text = "[kv.cluster]\n".to_owned();
         for (number, (slots, port)) in SLOTS.iter().zip(&ports).enumerate() {
             let address = port.address();
-            let _ = write!(
-                text,
-                "[[kv.cluster.nodes]]\nname = \"node-{number}\"\naddress = \"{address}\"\nslots = [\"{slots}\"]\n"
-            );
+            let _ = writeln!(text, "[[kv.cluster.nodes]]\nname = \"node-{number}\"\naddress = \"{address}\"");
+            let _ = writeln!(text, "slots = [\"{slots}\"]");
         }
         std::fs::write(&file, text).expect("a file in the folder");
         let start = |(number, port): (usize, &Port)| {
@@ -57,19 +55,19 @@ impl LarderCluster {
     }
 }
 
+fn say(address: SocketAddr, command: &str) -> String {
+    testkit::say(address, &format!("{command}\r\n"))
+}
+
 fn of_redis(cluster: &RedisCluster) -> Vec<SocketAddr> {
     cluster.nodes().iter().map(testkit::Redis::address).collect()
 }
 
-fn ask(address: SocketAddr, command: &str) -> String {
-    String::from_utf8_lossy(&converse(address, format!("{command}\r\n").as_bytes(), usize::MAX)).into_owned()
-}
-
 /// The reply of a node, with names in place of addresses and ids.
 fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
-    let mut text = ask(node, command);
+    let mut text = say(node, command);
     for (number, address) in nodes.iter().enumerate() {
-        let id = ask(*address, "CLUSTER MYID");
+        let id = say(*address, "CLUSTER MYID");
         let id = id.lines().nth(1).expect("an id").trim().to_owned();
         let port = format!(":{}\r\n", address.port());
         text = text.replace(&id, &format!("<id {number}>")).replace(&port, &format!(":<port {number}>\r\n"));
@@ -120,29 +118,18 @@ fn nodes_answer_as_those_of_redis() {
             assert!(given.contains(&slots(first, last)), "{range} in {given}");
         }
     }
-    // GET and SET take the fast path only if the key is on this node; otherwise they get MOVED.
-    let request = |words: &[&str]| {
-        let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-        format!("*{}\r\n{bulks}", words.len())
-    };
-    let key = |number: usize| format!("key-{{{}}}", number % 20);
-    let set = |number| request(&["SET", &key(number), &number.to_string()]);
-    let requests = (0..100).map(|number| set(number) + &request(&["GET", &key(number + 7)]));
+    // GET and SET take the fast path only if the key is on this node: each is answered or gets MOVED.
+    let key = |number: usize| format!("$8\r\nkey-{{{:02}}}\r\n", number % 20);
+    let requests = (0..100).map(|number| {
+        let (set, get) = (key(number), key(number + 7));
+        format!("*3\r\n$3\r\nSET\r\n{set}$2\r\n{number:02}\r\n*2\r\n$3\r\nGET\r\n{get}")
+    });
     let requests: String = requests.collect();
     for number in 0..SLOTS.len() {
         let given = told(&larder, larder[number], &requests);
         assert!(given.contains("-MOVED") && given.contains("+OK"), "{given}");
         assert_eq!(given, told(&redis, redis[number], &requests), "sent to node {number}");
     }
-}
-
-#[test]
-fn without_a_cluster_its_commands_are_refused() {
-    let (larder, redis) = (Kv::start(LARDER, &["--workers", "1"]), testkit::Redis::start(""));
-    for command in ["CLUSTER SLOTS", "CLUSTER KEYSLOT a", "CLUSTER NOPE", "READONLY", "READWRITE", "ASKING"] {
-        assert_eq!(ask(larder.address(), command), ask(redis.address(), command), "{command}");
-    }
-    assert!(ask(larder.address(), "INFO cluster").contains("cluster_enabled:0\r\n"));
 }
 
 #[test]
@@ -160,7 +147,7 @@ fn redis_cli_follows() {
         assert!(cli(&["MGET", "a", "b"]).starts_with("CROSSSLOT "));
         listen_and_publish(&nodes);
         for node in &nodes {
-            let keys = ask(*node, "DBSIZE");
+            let keys = say(*node, "DBSIZE");
             assert!(keys.trim() != ":0", "each node has some of the keys: {keys}");
         }
     }
@@ -192,23 +179,7 @@ fn redis_benchmark_loads_all_nodes() {
     assert!(output.text().contains("Cluster has 3 master nodes"), "{}", output.text());
     assert!(!output.stderr.contains("ERR"), "{}", output.stderr);
     for node in larder.addresses() {
-        assert!(ask(node, "DBSIZE").trim() != ":0");
-    }
-}
-
-#[test]
-fn redis_rs_finds_every_key() {
-    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
-    for nodes in [of_redis(&redis), larder.addresses()] {
-        let client = ClusterClient::new([format!("redis://{}/?protocol=resp3", nodes[1])]).expect("a client");
-        let mut client = client.get_connection().expect("it connects");
-        for number in 0..300 {
-            assert_eq!(client.set(format!("cluster-{number}"), number), Ok(()));
-        }
-        for number in 0..300 {
-            assert_eq!(client.get(format!("cluster-{number}")), Ok(number));
-        }
-        assert_eq!(client.mget(&["cluster-1", "cluster-2"]), Ok((1, 2)));
+        assert!(say(node, "DBSIZE").trim() != ":0");
     }
 }
 
@@ -217,6 +188,7 @@ fn redis_rs_finds_every_key() {
 fn clients_find_every_key() {
     let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
     for nodes in [of_redis(&redis), larder.addresses()] {
+        redis_rs(nodes[1]);
         for command in [
             &["python3", "{}/python/redis_py.py"][..],
             &["node", "{}/node/node_redis.mjs"],
@@ -226,8 +198,16 @@ fn clients_find_every_key() {
             &java("JedisScript"),
             &java("LettuceScript"),
         ] {
-            nodes.iter().for_each(|node| drop(ask(*node, "FLUSHALL")));
+            nodes.iter().for_each(|node| drop(say(*node, "FLUSHALL")));
             play_cluster(command, nodes[0]);
         }
     }
+}
+
+fn redis_rs(node: SocketAddr) {
+    let client = ClusterClient::new([format!("redis://{node}/?protocol=resp3")]).expect("a client");
+    let mut client = client.get_connection().expect("it connects");
+    (0..300).for_each(|number| assert_eq!(client.set(format!("cluster-{number}"), number), Ok(())));
+    (0..300).for_each(|number| assert_eq!(client.get(format!("cluster-{number}")), Ok(number)));
+    assert_eq!(client.mget(&["cluster-1", "cluster-2"]), Ok((1, 2)));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::caching::CacheConfig;
 use redis::{
     AsyncCommands as _, AsyncConnectionConfig, Client, Commands as _, Connection, ErrorKind, ExistenceCheck,
-    ExpireOption, Expiry, RedisError, RedisResult, ServerErrorKind, SetExpiry, SetOptions, cmd, pipe,
+    RedisError, RedisResult, ServerErrorKind, SetExpiry, SetOptions, cmd, pipe,
 };
 use testkit::wait;
 
@@ -55,37 +55,26 @@ fn a_connection_is_made_and_made_again() {
 #[test]
 fn strings_are_kept_and_expire() {
     check(|server| {
+        // `conformance/resp` has all forms of these commands.
         let mut client = connect(server);
-        let strings =
-            |values: &[&str]| values.iter().map(|value| Some((*value).to_owned())).collect::<Vec<_>>();
         assert_eq!(client.get("missing"), Ok(None::<String>));
         assert_eq!(client.set("key", "value"), Ok("OK".to_owned()));
         let absent = SetOptions::default().conditional_set(ExistenceCheck::NX);
         assert_eq!(client.set_options("key", "other", absent), Ok(None::<String>));
-        let old = SetOptions::default().get(true);
-        assert_eq!(client.set_options("key", "other", old), Ok("value".to_owned()));
-        assert_eq!(client.append("key", "!"), Ok(6));
-        assert_eq!(client.getrange("key", -2, -1), Ok("r!".to_owned()));
-        assert_eq!((client.incr("n", 1), client.incr("n", 41), client.decr("n", 1)), (Ok(1), Ok(42), Ok(41)));
-        assert_eq!(client.incr("n", 0.5), Ok(41.5));
+        assert_eq!(client.getrange("key", -2, -1), Ok("ue".to_owned()));
+        assert_eq!((client.incr("n", 1), client.incr("n", 0.5)), (Ok(1), Ok(1.5)));
         client.mset::<_, _, ()>(&[("a", "1"), ("b", "2")]).expect("it is set");
-        assert_eq!(client.mget(&["a", "b"]), Ok(strings(&["1", "2"])));
-        assert_eq!(client.get_del("a"), Ok("1".to_owned()));
-        assert_eq!((client.exists("a"), client.del(&["a", "b"])), (Ok(false), Ok(1)));
+        assert_eq!(client.mget(&["a", "b", "c"]), Ok((1, 2, None::<String>)));
+        assert_eq!((client.exists("c"), client.del(&["a", "b"])), (Ok(false), Ok(2)));
         let error = |result: RedisResult<i64>| result.expect_err("an error").to_string();
         assert!(error(client.incr("key", 1)).contains("value is not an integer or out of range"));
         assert!(error(cmd("NOPE").arg("x").query(&mut client)).contains("unknown command"));
-        assert!(error(cmd("GET").query(&mut client)).contains("wrong number of arguments for 'get' command"));
 
         let short = SetOptions::default().with_expiration(SetExpiry::PX(50));
         client.set_options::<_, _, ()>("short", "x", short).expect("it is set");
         wait::until_true("it expires", || client.get("short") == Ok(None::<String>));
         client.set_ex::<_, _, ()>("long", "x", 100).expect("it is set");
         assert!(client.ttl::<_, i64>("long").is_ok_and(|seconds| seconds > 90));
-        let greater = cmd("EXPIRE").arg("long").arg(50).arg(ExpireOption::GT).query(&mut client);
-        assert_eq!(greater, Ok(0));
-        assert_eq!(client.get_ex("long", Expiry::PERSIST), Ok("x".to_owned()));
-        assert_eq!(client.ttl("long"), Ok(-1));
     });
 }
 
@@ -94,10 +83,9 @@ fn any_bytes_and_many_keys_go_through_pipelines() {
     check(|server| {
         let mut client = connect(server);
         let large = every().repeat(8 << 12);
-        for (key, value) in [(every(), every()), (b"empty".to_vec(), Vec::new()), (b"large".to_vec(), large)]
-        {
-            client.set::<_, _, ()>(&key, &value).expect("it is set");
-            let given: Vec<u8> = client.get(&key).expect("it is there");
+        for value in [every(), Vec::new(), large] {
+            client.set::<_, _, ()>(every(), &value).expect("it is set");
+            let given: Vec<u8> = client.get(every()).expect("it is there");
             assert!(given == value, "a value of {} bytes", value.len());
         }
         let mut pipeline = pipe();

@@ -1,23 +1,21 @@
 //! Scripts of clients in other languages: `conformance/clients`.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
+
+use testkit::{Service, wait};
 
 use super::server::{Entrance, Kind, Server};
 
-/// The command line of a script in Java.
 pub(crate) fn java(class: &str) -> [&str; 6] {
     ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*", class]
 }
 
-/// Maximum time without output, with a reserve for a busy machine.
-const DEADLINE: Duration = Duration::from_secs(180);
+/// Longer than any script runs, even on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(900);
 
 /// Parts that every script has, in this order.
 const PARTS: [&str; 9] =
@@ -44,27 +42,25 @@ pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
     play_parts(command, &["cluster"], || panic!("nothing to start again"));
 }
 
-/// Starts a script and reads its output until its end.
+/// Runs a script to its end. Each time it prints `restart`, `restart` runs before the script goes on.
 fn play_parts(mut command: Command, parts: &[&str], mut restart: impl FnMut()) {
-    let errors = tempfile::NamedTempFile::new().expect("a temporary file");
-    command.args(parts).stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.stderr(errors.reopen().expect("a temporary file"));
-    let mut running = Running::start(&mut command);
-    let mut lines = Vec::new();
-    while let Some(line) = running.line() {
-        if line == "restart" {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (input, mut go_on) = io::pipe().expect("a pipe");
+    let program = Path::new(command.get_program()).file_name().expect("a program").display().to_string();
+    let mut script = Service::start_with(command.args(parts), input.into(), folder.path(), &program);
+    let mut restarts = 0;
+    wait::until_within(DEADLINE, "the script ends", || {
+        if script.stdout().lines().filter(|line| *line == "restart").count() > restarts {
+            restarts += 1;
             restart();
-            running.go_on();
-        } else {
-            lines.push(line);
+            go_on.write_all(b"\n").expect("it reads");
         }
-    }
+        script.status()
+    });
     // A part without a success message counts as not run.
-    let good = parts.iter().filter(|part| lines.iter().any(|line| line == &format!("ok {part}")));
-    if good.count() < parts.len() {
-        let errors = fs::read_to_string(errors.path()).unwrap_or_default();
-        panic!("{command:?}:\n{}\n{errors}", lines.join("\n"));
-    }
+    let told = script.stdout();
+    let good = parts.iter().filter(|part| told.lines().any(|line| line == format!("ok {part}")));
+    assert_eq!(good.count(), parts.len(), "{command:?}:\n{told}\n{}", script.stderr());
 }
 
 fn command(words: &[&str]) -> Command {
@@ -74,49 +70,4 @@ fn command(words: &[&str]) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("PYTHONPATH", folder.join("python/lib"));
     command
-}
-
-/// A running script. Killed when dropped.
-struct Running {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let started = command.spawn();
-        let mut child =
-            started.unwrap_or_else(|error| panic!("{command:?}: {error}: run scripts/install-dependencies"));
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        let (sender, lines) = mpsc::sync_channel(100);
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                // The send fails if the test has failed and dropped the receiver.
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// Returns the next line, or `None` if the script has ended.
-    fn line(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(DEADLINE) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the script is silent for {DEADLINE:?}"),
-        }
-    }
-
-    fn go_on(&mut self) {
-        let input = self.child.stdin.as_mut().expect("it is piped");
-        input.write_all(b"\n").expect("it reads");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The call fails if the script has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

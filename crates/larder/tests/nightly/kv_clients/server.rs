@@ -8,7 +8,6 @@ use testkit::{Port, Service, wait};
 
 use crate::LARDER;
 
-/// The password of servers that require one.
 pub(crate) const PASSWORD: &str = "secret";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,6 @@ pub(crate) enum Entrance {
     Locked,
 }
 
-/// A running server. Killed when dropped.
 pub(crate) struct Server {
     kind: Kind,
     entrance: Entrance,
@@ -52,43 +50,31 @@ impl Server {
     }
 
     fn run(&mut self) {
-        let mut service = Service::start(&mut self.command(), self.folder.path(), "server");
+        let (folder, host, port) = (self.folder.path(), self.address().ip(), self.address().port());
+        let (program, mut line) = match self.kind {
+            Kind::Larder => (LARDER, format!("kv --maxmemory 64MiB --workers 2 --listen {host}:{port}")),
+            Kind::Redis => {
+                ("redis-server", format!("--bind {host} --port {port} --dir {}", folder.display()))
+            }
+        };
+        if self.entrance == Entrance::Locked {
+            let files = [("password", PASSWORD), ("kv.toml", "[kv]\npassword_files = [\"password\"]\n")];
+            files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).expect("a file"));
+            line += &match self.kind {
+                Kind::Larder => format!(" --config {}", folder.join("kv.toml").display()),
+                Kind::Redis => format!(" --requirepass {PASSWORD}"),
+            };
+        }
+        let mut command = Command::new(program);
+        command.args(line.split(' '));
+        if self.kind == Kind::Redis {
+            command.args(["--save", ""]);
+        }
+        let mut service = Service::start(&mut command, folder, "server");
         wait::until_true("it listens", || {
             service.assert_runs();
             TcpStream::connect(self.address()).is_ok()
         });
         self.service = Some(service);
-    }
-
-    fn command(&self) -> Command {
-        match self.kind {
-            Kind::Larder => self.larder(),
-            Kind::Redis => self.redis(),
-        }
-    }
-
-    fn larder(&self) -> Command {
-        let mut command = Command::new(LARDER);
-        command.args(["kv", "--maxmemory", "64MiB", "--workers", "2"]);
-        command.arg("--listen").arg(self.address().to_string());
-        if self.entrance == Entrance::Locked {
-            let file = |name: &str| self.folder.path().join(name);
-            std::fs::write(file("password"), PASSWORD).expect("a file in the folder");
-            std::fs::write(file("kv.toml"), "[kv]\npassword_files = [\"password\"]\n")
-                .expect("a file in the folder");
-            command.arg("--config").arg(file("kv.toml"));
-        }
-        command
-    }
-
-    fn redis(&self) -> Command {
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", &self.address().ip().to_string()]);
-        command.args(["--port", &self.address().port().to_string()]);
-        command.args(["--save", "", "--dir"]).arg(self.folder.path());
-        if self.entrance == Entrance::Locked {
-            command.args(["--requirepass", PASSWORD]);
-        }
-        command
     }
 }

@@ -12,73 +12,54 @@ use testkit::{Client, Faults, KvService, Redis, RespClient, run, wait};
 use super::prometheus::Labels;
 use super::world::{CLIENTS_MAX, CONNECTIONS_MAX, NOW, PASSWORD, SOON, World};
 
-/// An alert, and the fault for which it fires.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fault {
-    pub(crate) alert: &'static str,
-    /// A label and its value that identify this fault. The value is empty if the alert has no such label.
-    means: (&'static str, &'static str),
-    fault: &'static str,
-}
+/// An alert; a label and its value that identify the fault, where the value is empty if the alert has no such label; and the fault.
+pub(crate) type Fault = (&'static str, (&'static str, &'static str), &'static str);
 
-const fn fault(alert: &'static str, means: (&'static str, &'static str), fault: &'static str) -> Fault {
-    Fault { alert, means, fault }
-}
-
-impl Fault {
-    fn is_meant_by(&self, labels: &Labels) -> bool {
-        let has = |(name, value): (&str, &str)| labels.get(name).map_or("", String::as_str) == value;
-        has(("alertname", self.alert)) && has(self.means)
-    }
-
-    fn is_silent(&self, fired: &BTreeSet<Labels>) -> bool {
-        !fired.iter().any(|labels| self.is_meant_by(labels))
-    }
+fn is_silent((alert, means, _): &Fault, fired: &BTreeSet<Labels>) -> bool {
+    let has =
+        |labels: &Labels, (name, value): (&str, &str)| labels.get(name).map_or("", String::as_str) == value;
+    !fired.iter().any(|labels| has(labels, ("alertname", alert)) && has(labels, *means))
 }
 
 /// All alerts of `deploy/`. The fault of the last one would hide others, so it is caused after those have fired.
 pub(crate) const FAULTS: [Fault; 37] = [
-    fault("LarderRestarts", KV, "a kv server is killed again and again"),
-    fault("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
-    fault("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
-    fault("LarderLogDropped", GATEWAY, "no file may grow any more, including standard error's"),
-    fault("LarderErrors", SHOP, "its origin is gone"),
-    fault("LarderSlow", ("site", "slow"), "its origin has a high latency"),
-    fault("LarderHitRatioFell", ("site", "news"), "its origin begins to send `no-store`"),
-    fault("LarderOriginFailing", ("origin", "pages"), "it is gone"),
-    fault("LarderOriginSlow", ("origin", "slow"), "it has a high latency"),
-    fault("LarderOriginQueue", ("origin", "slow"), "it gets more slow requests than it has places"),
-    fault("LarderOriginServerOut", ("origin", "group"), "both of its servers are gone"),
-    fault("LarderOriginServersOut", ("origin", "group"), "both of its servers are gone"),
-    fault("LarderOriginBreakerOpen", ("origin", "guarded"), "it is gone"),
-    fault("LarderOriginRetriesOverBudget", ("origin", "group"), "its servers are gone; no retry is allowed"),
-    fault("LarderRateLimited", SHOP, "a client sends too many requests"),
-    fault("LarderMissBudget", ("rule", "budget"), "a client requests URLs that aren't stored"),
-    fault("LarderStoreAway", DEFAULT_STORE, "its server is killed"),
-    fault("LarderStoreBreaker", ("store", "far"), "the latency of its server is low and high in turn"),
-    fault("LarderStoreWritesLost", ("store", "full"), "its server has no memory left"),
-    fault("LarderStoreUnusable", ("reason", "corrupt"), "another program writes to the keys of `full`"),
-    fault("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
-    fault("LarderFleetSplit", ("store", "split"), "one of two instances uses a different server"),
-    fault("LarderPurgePartial", GATEWAY, "the server of a store is gone during a purge"),
-    fault("LarderStoreTooSmall", ("store", "small"), "a client requests more than fits into it"),
-    fault(
-        "LarderCertificateExpiresSoon",
-        ("host", SOON),
-        "a certificate is replaced by one with a week left",
-    ),
-    fault("LarderCertificateExpires", ("host", NOW), "a certificate is replaced by one with a day left"),
-    fault("LarderConnections", GATEWAY, "clients keep their connections open"),
-    fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, including the access log"),
-    fault("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
-    fault("LarderKvTooSmall", KV, "clients set more than there is room for"),
-    fault("LarderKvSlow", ("command", "mset"), "a client sets hundreds of thousands of keys at once"),
-    fault("LarderKvConnections", KV, "clients keep their connections open"),
-    fault("LarderKvRefusedConnections", KV, "clients connect when no place is left"),
-    fault("LarderKvPasswords", KV, "a client has an old password"),
-    fault("LarderKvSaveFailed", KV, "a folder has the name of the file"),
-    fault("LarderKvSaveRefused", KV, "the file is damaged when the server starts"),
-    fault("LarderDown", GATEWAY, "a gateway is killed"),
+    ("LarderRestarts", KV, "a kv server is killed again and again"),
+    ("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
+    ("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
+    ("LarderLogDropped", GATEWAY, "no file may grow any more, including standard error's"),
+    ("LarderErrors", SHOP, "its origin is gone"),
+    ("LarderSlow", ("site", "slow"), "its origin has a high latency"),
+    ("LarderHitRatioFell", ("site", "news"), "its origin begins to send `no-store`"),
+    ("LarderOriginFailing", ("origin", "pages"), "it is gone"),
+    ("LarderOriginSlow", ("origin", "slow"), "it has a high latency"),
+    ("LarderOriginQueue", ("origin", "slow"), "it gets more slow requests than it has places"),
+    ("LarderOriginServerOut", ("origin", "group"), "both of its servers are gone"),
+    ("LarderOriginServersOut", ("origin", "group"), "both of its servers are gone"),
+    ("LarderOriginBreakerOpen", ("origin", "guarded"), "it is gone"),
+    ("LarderOriginRetriesOverBudget", ("origin", "group"), "its servers are gone; no retry is allowed"),
+    ("LarderRateLimited", SHOP, "a client sends too many requests"),
+    ("LarderMissBudget", ("rule", "budget"), "a client requests URLs that aren't stored"),
+    ("LarderStoreAway", DEFAULT_STORE, "its server is killed"),
+    ("LarderStoreBreaker", ("store", "far"), "the latency of its server is low and high in turn"),
+    ("LarderStoreWritesLost", ("store", "full"), "its server has no memory left"),
+    ("LarderStoreUnusable", ("reason", "corrupt"), "another program writes to the keys of `full`"),
+    ("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
+    ("LarderFleetSplit", ("store", "split"), "one of two instances uses a different server"),
+    ("LarderPurgePartial", GATEWAY, "the server of a store is gone during a purge"),
+    ("LarderStoreTooSmall", ("store", "small"), "a client requests more than fits into it"),
+    ("LarderCertificateExpiresSoon", ("host", SOON), "a certificate is replaced by one with a week left"),
+    ("LarderCertificateExpires", ("host", NOW), "a certificate is replaced by one with a day left"),
+    ("LarderConnections", GATEWAY, "clients keep their connections open"),
+    ("LarderAccessLogDropped", GATEWAY, "no file may grow any more, including the access log"),
+    ("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
+    ("LarderKvTooSmall", KV, "clients set more than there is room for"),
+    ("LarderKvSlow", ("command", "mset"), "a client sets hundreds of thousands of keys at once"),
+    ("LarderKvConnections", KV, "clients keep their connections open"),
+    ("LarderKvRefusedConnections", KV, "clients connect when no place is left"),
+    ("LarderKvPasswords", KV, "a client has an old password"),
+    ("LarderKvSaveFailed", KV, "a folder has the name of the file"),
+    ("LarderKvSaveRefused", KV, "the file is damaged when the server starts"),
+    ("LarderDown", GATEWAY, "a gateway is killed"),
 ];
 
 const DEFAULT_STORE: (&str, &str) = ("store", "");
@@ -86,10 +67,8 @@ const GATEWAY: (&str, &str) = ("job", "larder-gateway");
 const KV: (&str, &str) = ("job", "larder-kv");
 const SHOP: (&str, &str) = ("site", "shop");
 
-/// A world with all faults.
 pub(crate) struct Trouble<'a> {
     world: &'a mut World,
-    /// Connections kept open to the first gateway.
     _connections: Vec<Client>,
     /// As many clients as the crowded kv server accepts.
     clients: Vec<RespClient>,
@@ -141,8 +120,8 @@ impl<'a> Trouble<'a> {
                 pass(world, &mut clients[0], *round);
             })
         });
-        let silent = faults.iter().filter(|fault| fault.is_silent(&fired));
-        let silent: Vec<_> = silent.map(|fault| format!("{}: {}", fault.alert, fault.fault)).collect();
+        let silent = faults.iter().filter(|fault| is_silent(fault, &fired));
+        let silent: Vec<_> = silent.map(|(alert, _, fault)| format!("{alert}: {fault}")).collect();
         assert!(silent.is_empty(), "silent: {silent:#?}; fired: {fired:#?}");
     }
 
@@ -162,7 +141,6 @@ impl<'a> Trouble<'a> {
     }
 }
 
-/// Replaces certificates with ones that expire soon.
 fn renew_late(world: &World) {
     for (host, days) in [(SOON, 7), (NOW, 1)] {
         world.certificates.issue(host, days);
@@ -179,7 +157,6 @@ fn break_stores(world: &mut World) {
     world.stores.split.close_connections();
 }
 
-/// Overwrites the value of each record.
 fn scribble(server: &Redis) {
     let script = "for _, key in ipairs(redis.call('KEYS', 'larder:r:*')) do redis.call('SET', key, 'x') end";
     assert_eq!(server.command(&format!("EVAL \"{script}\" 0")), "$-1");
@@ -209,14 +186,13 @@ impl Drop for Ends<'_> {
 /// Repeats faults and collects the alerts that fire, until all have fired or the time is over.
 fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> BTreeSet<Labels> {
     let (mut fired, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
-    while Instant::now() < end && faults.iter().any(|fault| fault.is_silent(&fired)) {
+    while Instant::now() < end && faults.iter().any(|fault| is_silent(fault, &fired)) {
         make();
         fired.extend(world.prometheus.firing());
     }
     fired
 }
 
-/// Causes temporary faults.
 fn pass(world: &World, client: &mut RespClient, round: usize) {
     strain_gateway(world, round);
     move_store(world);

@@ -3,16 +3,12 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use testkit::{Client, Exchange, Response, ScriptedOrigin, converse};
 
-/// Load on gateways and kv servers. Ends when dropped.
-pub(crate) struct Load {
-    over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
+use crate::admin::steady_clients::{Repeated, Work};
 
 /// Addresses on which a gateway listens.
 #[derive(Clone, Copy)]
@@ -30,37 +26,23 @@ const LONG_PAUSE: Duration = Duration::from_millis(200);
 /// More than the slow origin handles at a time.
 const SLOW_HOSTS: [&str; 5] = ["slow", "slow", "slow", "slow", "far"];
 
-impl Load {
-    pub(crate) fn start(gateways: &[Gateway], kv: SocketAddr) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let one = |gateway: Gateway| repeat(&over, PAUSE, move |round| gateway.round(round));
-        let mut threads: Vec<_> = gateways.iter().copied().map(one).collect();
-        let first = gateways[0];
-        threads.extend(SLOW_HOSTS.iter().enumerate().map(|(client, host)| {
-            repeat(&over, LONG_PAUSE, move |round| {
-                first.ask_host(host, "GET", &format!("/pages/{client}-{round}"), "");
-            })
-        }));
-        threads.push(repeat(&over, PAUSE, move |round| round_of_kv(kv, round)));
-        Self { over, threads }
-    }
+pub(crate) fn start(gateways: &[Gateway], kv: SocketAddr) -> Repeated {
+    let mut works: Vec<Work> = vec![every(PAUSE, move |round| round_of_kv(kv, round))];
+    works.extend(gateways.iter().copied().map(|gateway| every(PAUSE, move |round| gateway.round(round))));
+    let first = gateways[0];
+    works.extend(SLOW_HOSTS.iter().enumerate().map(|(client, host)| {
+        every(LONG_PAUSE, move |round| {
+            first.ask_host(host, "GET", &format!("/pages/{client}-{round}"), "");
+        })
+    }));
+    Repeated::start(works)
 }
 
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        // A client that failed has already printed the reason.
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
-    }
-}
-
-fn repeat(over: &Arc<AtomicBool>, pause: Duration, round: impl Fn(usize) + Send + 'static) -> JoinHandle<()> {
-    let over = Arc::clone(over);
-    thread::spawn(move || {
-        for number in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
-            round(number);
-            thread::park_timeout(pause);
-        }
+fn every(pause: Duration, round: impl Fn(usize) + Send + 'static) -> Work {
+    Box::new(move |number| {
+        round(number);
+        thread::park_timeout(pause);
+        true
     })
 }
 
@@ -139,7 +121,6 @@ fn round_of_kv(address: SocketAddr, round: usize) {
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 const STALE: &str = "Cache-Control: max-age=1, stale-while-revalidate=60\r\n";
 
-/// An origin of gateways.
 pub(crate) fn origin() -> ScriptedOrigin {
     let count = AtomicUsize::new(0);
     ScriptedOrigin::start(move |exchange| {

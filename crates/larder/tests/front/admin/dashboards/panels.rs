@@ -30,7 +30,6 @@ pub(crate) fn all() -> Vec<Dashboard> {
 }
 
 impl Dashboard {
-    /// Returns all panels, including rows.
     pub(crate) fn panels(&self) -> &[Value] {
         self.json["panels"].as_array().expect("panels")
     }

@@ -10,7 +10,6 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use testkit::{Client, Port, Service, wait};
 
-/// Returns the folder `deploy` of this repository.
 pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
@@ -18,14 +17,12 @@ pub(crate) fn deploy() -> PathBuf {
 /// Addresses of gateways and of kv servers to scrape.
 pub(crate) type Targets = [Vec<SocketAddr>; 2];
 
-/// A running Prometheus. Stops when dropped.
 pub(crate) struct Prometheus {
     port: Port,
     _service: Service,
     _folder: tempfile::TempDir,
 }
 
-/// A rule as reported by Prometheus.
 pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) query: String,

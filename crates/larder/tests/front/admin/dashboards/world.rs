@@ -5,23 +5,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use testkit::{
-    Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin, wait,
+    Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin,
 };
 
-use super::load::{self, Gateway, Load};
+use super::load::{self, Gateway};
 use super::prometheus::Prometheus;
 use crate::LARDER;
 use crate::admin::collector::Collector;
 use crate::admin::operator::start;
+use crate::admin::steady_clients::Repeated;
 
-/// The password of a kv server.
 pub(crate) const PASSWORD: &[u8] = b"open-sesame";
 /// Connections to a gateway, as `gateway.toml` says.
 pub(crate) const CONNECTIONS_MAX: usize = 200;
 /// Maximum number of clients of the kv server that is crowded later.
 pub(crate) const CLIENTS_MAX: usize = 20;
 
-/// Hosts, each with a certificate.
 pub(crate) const SOON: &str = "soon.example";
 pub(crate) const NOW: &str = "now.example";
 
@@ -35,14 +34,13 @@ pub(crate) struct World {
     pub(crate) kv: KvServers,
     pub(crate) prometheus: Prometheus,
     _collector: Collector,
-    _load: Load,
+    _load: Repeated,
 }
 
 pub(crate) struct Origins {
     pages: ScriptedOrigin,
     /// The servers of a group; the first is also an origin with a circuit breaker.
     servers: [ScriptedOrigin; 2],
-    /// Never stops.
     steady: ScriptedOrigin,
     /// The proxy between the origin `slow` and the steady server.
     pub(crate) slow: FaultProxy,
@@ -67,7 +65,6 @@ pub(crate) struct Stores {
 }
 
 pub(crate) struct KvServers {
-    /// Evicts nothing.
     pub(crate) full: KvService,
     /// Has a password, and accepts few clients.
     pub(crate) crowded: KvService,
@@ -150,14 +147,14 @@ impl World {
             .collect();
         for gateway in &gateways {
             // Two instances in each of four stores.
-            wait::until_true("they know each other", || gateway.metric("larder_tier_instances", &[]) == 8.0);
+            gateway.wait_for("larder_tier_instances", &[], |known| known == 8.0);
         }
         let places = gateways.iter().zip(&balanced).map(|(gateway, balanced)| {
             let [clients, admin] = [gateway.address(), gateway.admin()];
             Gateway { clients, for_balancer: balanced.address(), admin }
         });
         let (places, kv): (Vec<_>, _) = (places.collect(), KvServers::start());
-        let _load = Load::start(&places, kv.full.address());
+        let _load = load::start(&places, kv.full.address());
         let crashing = kv.crashing.lock().expect("no thread has it").admin();
         let targets = [
             places.iter().map(|place| place.admin).collect(),

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use testkit::{Client, Exchange, Gate, Larder, Redis, ScriptedOrigin, Signal, wait};
+use testkit::{Client, Exchange, ScriptedOrigin, Signal};
 
-use super::{FOR_LONG, LONG_LEASE, PATIENT, leases, numbered};
+use super::{FOR_LONG, LONG_LEASE, World, numbered, waits};
 use crate::cache::basics::{asking, gates};
 use crate::fleet::instances::{is_written, sharing, status};
 use crate::fleet::purge_waits::purge;
@@ -17,38 +17,27 @@ fn body(mib: usize) -> Vec<u8> {
     (0..mib).map(|number| vec![b'a' + (number % 26) as u8; MIB]).collect::<Vec<_>>().concat()
 }
 
-/// Gateways that share a store, and an origin whose first body pauses after 1 MiB until the gate opens.
-struct Download {
-    gateways: Vec<Larder>,
-    origin: ScriptedOrigin,
-    gate: Gate,
-}
-
-impl Download {
-    fn start(
-        (count, store): (usize, SocketAddr),
-        settings: &str,
-        begin: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
-        rest: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
-    ) -> Self {
-        let (gate, released) = gates();
-        let origin = ScriptedOrigin::start(move |exchange| {
-            begin(exchange);
-            if exchange.request.earlier == 0 {
-                released.pass();
-            }
-            rest(exchange);
-        });
-        Self { gateways: sharing(count, store, &origin.url(), settings), origin, gate }
-    }
-
-    /// Returns one client for each instance: the first client's request is forwarded, and the others wait.
-    fn all_want(&self) -> Vec<Client> {
-        let mut clients = vec![asking(&self.gateways[0], "/page", "")];
-        self.origin.wait_for("/page", 1);
-        clients.extend(self.gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
-        clients
-    }
+/// Gateways that share a store, and an origin whose first body pauses after 1 MiB until the gate opens. Returns one client for each
+/// gateway, too: the first client's request is forwarded, and the others wait.
+fn download(
+    (count, store): (usize, SocketAddr),
+    settings: &str,
+    begin: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+    rest: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+) -> (World, Vec<Client>) {
+    let (gate, released) = gates();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        begin(exchange);
+        if exchange.request.earlier == 0 {
+            released.pass();
+        }
+        rest(exchange);
+    });
+    let gateways = sharing(count, store, &origin.url(), settings);
+    let mut clients = vec![asking(&gateways[0], "/page", "")];
+    origin.wait_for("/page", 1);
+    clients.extend(gateways[1..].iter().map(|gateway| asking(gateway, "/page", "")));
+    (World { gateways, origin, gate }, clients)
 }
 
 fn sends_first(mib: usize, fields: &'static str) -> impl Fn(&mut Exchange<'_>) {
@@ -67,14 +56,13 @@ fn sends_rest(mib: usize) -> impl Fn(&mut Exchange<'_>) {
 fn who_has_waited_long_enough_downloads_for_itself() {
     on_each_store(|store| {
         let settings = "record_timeout = \"10s\"\nlease_wait_max = \"500ms\"\nlease_time = \"20s\"";
-        let download = Download::start((2, store), settings, sends_first(8, FOR_LONG), sends_rest(8));
-        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        let response = second.response();
+        let (world, mut clients) = download((2, store), settings, sends_first(8, FOR_LONG), sends_rest(8));
+        let response = clients[1].response();
         assert!(response.body == body(8), "while the first is in progress");
         assert!(!status(&response).contains("collapsed"), "{}", status(&response));
-        download.gate.open();
-        assert!(first.response().body == body(8));
-        assert_eq!(download.origin.total(), 2);
+        world.gate.open();
+        assert!(clients[0].response().body == body(8));
+        assert_eq!(world.origin.total(), 2);
     });
 }
 
@@ -84,14 +72,13 @@ fn what_memory_has_no_room_for_reaches_all_whole() {
     for mib in [12, 24] {
         on_each_store(|store| {
             let settings = format!("{LONG_LEASE}\n[store]\nmemory = \"16MiB\"");
-            let download =
-                Download::start((3, store), &settings, sends_first(mib, FOR_LONG), sends_rest(mib));
-            let clients = download.all_want();
-            download.gate.open();
+            let begin = sends_first(mib, FOR_LONG);
+            let (world, clients) = download((3, store), &settings, begin, sends_rest(mib));
+            world.gate.open();
             for mut client in clients {
                 assert!(client.response().body == body(mib), "{mib} MiB");
             }
-            assert!(download.origin.total() <= 3, "at most one request per instance");
+            assert!(world.origin.total() <= 3, "at most one request per instance");
         });
     }
 }
@@ -107,14 +94,14 @@ fn who_waits_for_what_is_not_stored_waits_for_its_head() {
     on_each_store(|store| {
         for (number, (fields, rule)) in CASES.into_iter().enumerate() {
             let settings = format!("{LONG_LEASE}\nprefix = \"case{number}:\"\n{rule}");
-            let download = Download::start((3, store), &settings, sends_first(8, fields), sends_rest(8));
-            let mut clients = download.all_want();
+            let begin = sends_first(8, fields);
+            let (world, mut clients) = download((3, store), &settings, begin, sends_rest(8));
             for client in &mut clients[1..] {
                 assert!(client.response().body == body(8), "{fields}");
             }
-            download.gate.open();
+            world.gate.open();
             assert!(clients[0].response().body == body(8), "{fields}");
-            assert_eq!(download.origin.total(), 3, "{fields}");
+            assert_eq!(world.origin.total(), 3, "{fields}");
         }
     });
 }
@@ -128,11 +115,10 @@ fn who_waits_for_what_grows_too_large_waits_no_longer_than_that() {
             exchange.chunked_head(FOR_LONG);
             body(4).chunks(MIB).for_each(|data| _ = exchange.chunk(data));
         };
-        let download = Download::start((2, store), &settings, chunks, |exchange| _ = exchange.last_chunk(""));
-        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        assert!(second.response().body == body(4), "while the first is in progress");
-        download.gate.open();
-        assert!(first.response().body == body(4));
+        let (world, mut clients) = download((2, store), &settings, chunks, |end| _ = end.last_chunk(""));
+        assert!(clients[1].response().body == body(4), "while the first is in progress");
+        world.gate.open();
+        assert!(clients[0].response().body == body(4));
     });
 }
 
@@ -146,14 +132,13 @@ fn what_breaks_off_breaks_off_for_nobody_else() {
                 sends_rest(8)(exchange);
             }
         };
-        let download = Download::start((2, store), LONG_LEASE, sends_first(8, FOR_LONG), breaks_off);
-        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        wait::until_true("it waits", || leases(&download.gateways[1], "waited") > 0.0);
-        assert_eq!(first.head().status(), 200);
-        download.gate.open();
-        assert!(first.rest().len() < 8 * MIB, "its own reply is cut short");
-        assert!(second.response().body == body(8));
-        assert_eq!(download.origin.total(), 2);
+        let (world, mut clients) = download((2, store), LONG_LEASE, sends_first(8, FOR_LONG), breaks_off);
+        waits(&world.gateways[1], 0.0);
+        assert_eq!(clients[0].head().status(), 200);
+        world.gate.open();
+        assert!(clients[0].rest().len() < 8 * MIB, "its own reply is cut short");
+        assert!(clients[1].response().body == body(8));
+        assert_eq!(world.origin.total(), 2);
     });
 }
 
@@ -161,13 +146,12 @@ fn what_breaks_off_breaks_off_for_nobody_else() {
 #[test]
 fn who_stops_leaves_to_others_what_it_has_fetched() {
     on_each_store(|store| {
-        let download = Download::start((2, store), LONG_LEASE, sends_first(8, FOR_LONG), sends_rest(8));
-        let [mut first, mut second] = download.all_want().try_into().ok().unwrap();
-        wait::until_true("it waits", || leases(&download.gateways[1], "waited") > 0.0);
-        download.gateways[0].signal(Signal::TERM);
-        download.gate.open();
-        assert!(first.response().body == body(8) && second.response().body == body(8));
-        assert_eq!(download.origin.total(), 1);
+        let (world, mut clients) = download((2, store), LONG_LEASE, sends_first(8, FOR_LONG), sends_rest(8));
+        waits(&world.gateways[1], 0.0);
+        world.gateways[0].signal(Signal::TERM);
+        world.gate.open();
+        assert!(clients[0].response().body == body(8) && clients[1].response().body == body(8));
+        assert_eq!(world.origin.total(), 1);
     });
 }
 
@@ -185,14 +169,14 @@ fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
             _ => numbered(exchange),
         });
         let gateways = sharing(3, store, &origin.url(), LONG_LEASE);
-        let mut first = asking(&gateways[0], "/page", "");
-        assert_eq!(first.head().status(), 200);
+        let mut reading = asking(&gateways[0], "/page", "");
+        assert_eq!(reading.head().status(), 200);
         assert!(purge(&gateways[2], "url=http://test.example/page").is_complete);
         for gateway in &gateways {
             assert_eq!(gateway.get("/page").text(), "version 2");
         }
         gate.open();
-        assert!(first.bytes(8 * MIB) == body(8));
+        assert!(reading.bytes(8 * MIB) == body(8));
         is_written(&gateways[0]);
         for gateway in &gateways {
             let response = gateway.get("/page");
@@ -200,24 +184,4 @@ fn a_purge_in_the_middle_holds_up_nobody_who_comes_later() {
         }
         assert_eq!(origin.total(), 2);
     });
-}
-
-/// Replaces each record with a progress entry of an incomplete body, as older versions wrote it.
-const BECOME_PROGRESS: &str = r#"EVAL "for _,k in ipairs(redis.call('KEYS','larder:r:*')) do if redis.call('GETRANGE',k,4,4)=='\x01' then redis.call('SET',k,ARGV[1]) end end return 1" 0 "LAR\x01\x04\x00\x00\x00\x31\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x01\x03\x00\x00\x00\x70\x11\x01\x00\x00\x00\x00\x00\x46\x34\x26\xaa\x4d\xcd\xdd\x62""#;
-
-/// Such an entry is a miss, and isn't reported as corrupt.
-#[test]
-fn what_older_versions_wrote_of_bodies_on_their_way_is_a_miss() {
-    let redis = Redis::start("");
-    let origin = ScriptedOrigin::start(numbered);
-    let gateways = sharing(2, redis.address(), &origin.url(), PATIENT);
-    assert_eq!(gateways[0].get("/page").text(), "version 1");
-    is_written(&gateways[0]);
-    assert_eq!(redis.command(BECOME_PROGRESS), ":1");
-    assert_eq!(gateways[1].get("/page").text(), "version 2");
-    is_written(&gateways[1]);
-    assert_eq!(gateways[0].get("/page").text(), "version 2");
-    for gateway in &gateways {
-        assert_eq!(gateway.metric("larder_tier_unusable_total", &["reason=\"corrupt\""]), 0.0);
-    }
 }

@@ -27,7 +27,6 @@ struct Players {
 /// Bytes that each connection receives in a step.
 type Received = BTreeMap<String, Vec<u8>>;
 
-/// The files of `conformance/resp` with this extension.
 pub(crate) fn files(extension: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/resp");
     let files = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
@@ -120,7 +119,6 @@ impl Players {
         }
     }
 
-    /// Asserts that no connection received unexpected bytes.
     fn expect_nothing_more(self, what: &str) {
         for (name, (mut player, _)) in self.connections {
             let _ = player.0.shutdown(Shutdown::Write);

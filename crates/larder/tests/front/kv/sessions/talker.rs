@@ -3,20 +3,15 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use testkit::{Kv, wait};
+use testkit::Kv;
 
 use crate::LARDER;
 
-/// A persistent connection.
 pub(crate) struct Talker(pub(crate) TcpStream);
 
 impl Talker {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_nodelay(true).expect("a socket option");
-        stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        Self(stream)
+        Self(testkit::wait::connect(address))
     }
 
     /// Switches to RESP3. The reply is skipped, because versions and IDs in it differ between servers.
@@ -26,7 +21,6 @@ impl Talker {
         self
     }
 
-    /// Returns the client ID.
     pub(crate) fn id(&mut self) -> String {
         self.ask("CLIENT ID")[1..].to_owned()
     }
@@ -142,7 +136,6 @@ impl Talker {
     }
 }
 
-/// A request with arguments of arbitrary bytes.
 pub(crate) fn request(arguments: &[&[u8]]) -> Vec<u8> {
     let mut request = format!("*{}\r\n", arguments.len()).into_bytes();
     arguments.iter().for_each(|argument| bulk(&mut request, argument));
@@ -173,13 +166,11 @@ pub(crate) fn ask_all(kv: &Kv, commands: impl IntoIterator<Item = String>) -> St
     parts.map(|part| kv.ask(&part.iter().map(String::as_str).collect::<Vec<_>>())).collect()
 }
 
-/// Value of a field of INFO.
 pub(crate) fn told<'a>(information: &'a str, name: &str) -> &'a str {
     let line = information.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{name} is not in {information}"))
 }
 
-/// Numeric value of a field of INFO.
 pub(crate) fn fact(kv: &Kv, name: &str) -> usize {
     told(&kv.ask(&["INFO"]), name).parse().expect("a number")
 }

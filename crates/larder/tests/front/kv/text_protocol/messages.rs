@@ -78,37 +78,3 @@ fn a_value_that_does_not_fit_is_told() {
     assert_eq!(ask(&kv, &[&set]), ["ERROR: Internal error"]);
     assert_eq!(ask(&kv, &["GET big", "SET small 1", "GET small"]), ["(nil)", "OK", "1"]);
 }
-
-/// The predecessor lost replies beyond 512, and freed a value that was still being sent when a later message of the batch changed it.
-#[test]
-fn batches_are_answered_in_order() {
-    let (mut requests, mut replies) = (String::new(), String::new());
-    let mut say = |request: &str, reply: &str| {
-        requests.push_str(request);
-        replies.push_str(reply);
-    };
-    for round in 0..50 {
-        // About as many commands as the server looks up together.
-        for number in 0..10 + round % 3 {
-            say(&format!("SET key:{number} value {round}\x1f"), "OK\x1f");
-            say(&format!("GET key:{number} and more\x1f"), &format!("value {round}\x1f"));
-            say(&format!("DEL key:{number}\x1f"), "OK\x1f");
-            say(&format!("GET key:{number}\x1f"), "(nil)\x1f");
-            say(&format!("DEL key:{number}\x1f\x1f"), "ERROR: Key does not exist\x1f");
-        }
-        for large in ["o", "n"].map(|letter| letter.repeat(20_000)) {
-            say(&format!("SET large {large}\x1f"), "OK\x1f");
-            say("GET large\x1f", &format!("{large}\x1f"));
-            say("*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", &format!("$20000\r\n{large}\r\n"));
-        }
-        say("DEL large\x1f", "OK\x1f");
-        say("*3\r\n$3\r\nSET\r\n$3\r\nodd\r\n$11\r\nhalf\x1fhalf56\r\n", "+OK\r\n");
-        say("GET odd\x1f", "ERROR: Internal error\x1f");
-        say("*2\r\n$3\r\nDEL\r\n$3\r\nodd\r\n", ":1\r\n");
-        say("GET\x1f", "ERROR: Unable to parse request\x1f");
-    }
-    let kv = KvService::start(LARDER, UNIT_SEPARATOR);
-    for piece_bytes in [usize::MAX, 4096, 97] {
-        check(kv.address(), requests.as_bytes(), replies.as_bytes(), piece_bytes);
-    }
-}

@@ -269,16 +269,10 @@ fn a_group_loses_servers_and_no_request() {
         let texts = texts.inspect(|text| assert!(["first", "second"].contains(&&**text), "{text}"));
         texts.filter(|text| text == "second").count()
     };
-    let retries = || larder.metric("larder_origin_retries_total", &[]);
     assert_eq!(answered_by_second(), 4, "by weight");
     let old = ask(&larder, "GET shop.example.org/old", "").text();
     servers[1].stop();
     assert_eq!(answered_by_second(), 0, "each is sent again");
-    let url = format!("server=\"{}\"", servers[1].url());
-    let is_up = || larder.metric("larder_origin_server_state", &[&url, "state=\"up\""]) > 0.5;
-    wait::until_true("the server is ejected", || !is_up());
-    let before = retries();
-    assert_eq!((answered_by_second(), retries()), (0, before), "nothing is sent to it");
     servers[0].stop();
     let stale = ask(&larder, "GET shop.example.org/old", "");
     assert_eq!((stale.status(), stale.text()), (200, old), "{:?}", stale.head);
@@ -359,8 +353,7 @@ fn tls_at_the_edge_has_a_certificate_for_each_name() {
     });
     let authority = Authority::new();
     let plain = Port::reserve().address();
-    let plain_text = plain.to_string();
-    let more = [("0.0.0.0:8443", "@listen@"), ("0.0.0.0:8080", plain_text.as_str())];
+    let more = [("0.0.0.0:8443", "@listen@"), ("0.0.0.0:8080", &*plain.to_string())];
     let mut setup = Setup::config(LARDER, &text("tls-edge.toml", &origin, &more));
     for (name, host) in [("example.org", "www.example.org"), ("example.net", "*.example.net")] {
         let identity = authority.identity(&[host]);
@@ -371,16 +364,13 @@ fn tls_at_the_edge_has_a_certificate_for_each_name() {
     let larder = setup.start();
     let ca = authority.file().display().to_string();
     let curl = |host: &str| {
-        let resolve = format!("{host}:{}:127.0.0.1", larder.address().port());
-        let url = format!("https://{host}:{}/", larder.address().port());
-        let told = " HTTP/%{http_version} %header{cache-status}";
-        let arguments = ["-s", "--cacert", &ca, "--resolve", &resolve, "-w", told, &url];
+        let place = format!("{host}:{}", larder.address().port());
+        let (url, resolve) = (format!("https://{place}/"), format!("{place}:127.0.0.1"));
+        let arguments = ["-s", "--cacert", &ca, "--resolve", &resolve, "-w", " HTTP/%{http_version}", &url];
         run("curl", arguments).succeeded().text()
     };
     for host in ["www.example.org", "shop.example.net"] {
-        assert!(curl(host).starts_with("/ [https] HTTP/2 "), "{host}");
-        let again = curl(host);
-        assert!(again.starts_with("/ [https] HTTP/2 ") && origin.count("/") > 0, "{again}");
+        (0..2).for_each(|_| assert!(curl(host).ends_with("/ [https] HTTP/2"), "{host}"));
     }
     assert_eq!(origin.total(), 2, "the second request for each is a hit");
     let mut client = Client::connect(plain);

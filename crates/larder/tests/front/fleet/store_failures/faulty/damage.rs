@@ -4,34 +4,13 @@ use std::collections::HashMap;
 
 use testkit::{Random, RespClient};
 
-/// Kind of a key: record or segment under a cache key, log of purges, record of an instance, list of instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Record,
-    Segment,
-    Log,
-    Member,
-    List,
-}
+/// Kinds of keys: record and segment under a cache key, log of purges, record of an instance, list of instances.
+pub(crate) const KINDS: [&str; 5] = ["record", "segment", "log", "member", "list"];
 
-pub(crate) const KINDS: [Kind; 5] = [Kind::Record, Kind::Segment, Kind::Log, Kind::Member, Kind::List];
-
-/// Damage to a key. A flipped key has one inverted bit. A swapped key has the value of another key, of its kind if possible. A key set back
+/// Kinds of damage. A flipped key has one inverted bit. A swapped key has the value of another key, of its kind if possible. A key set back
 /// has its earlier value. A foreign key isn't a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Damage {
-    Deleted,
-    Flipped,
-    Truncated,
-    Swapped,
-    SetBack,
-    Foreign,
-}
+pub(crate) const DAMAGES: [&str; 6] = ["deleted", "flipped", "truncated", "swapped", "set back", "foreign"];
 
-pub(crate) const DAMAGES: [Damage; 6] =
-    [Damage::Deleted, Damage::Flipped, Damage::Truncated, Damage::Swapped, Damage::SetBack, Damage::Foreign];
-
-/// Values of keys by name.
 pub(crate) type Contents = HashMap<Vec<u8>, Vec<u8>>;
 
 pub(crate) fn contents(client: &mut RespClient) -> Contents {
@@ -39,15 +18,15 @@ pub(crate) fn contents(client: &mut RespClient) -> Contents {
     names.into_iter().filter_map(|name| client.value(&name).map(|value| (name, value))).collect()
 }
 
-fn kind(name: &[u8], value: &[u8]) -> Option<Kind> {
+fn kind(name: &[u8], value: &[u8]) -> Option<&'static str> {
     let of_record = match value.get(4) {
-        Some(b'I') => Kind::Member,
-        Some(b'M') => Kind::List,
-        _ => Kind::Record,
+        Some(b'I') => "member",
+        Some(b'M') => "list",
+        _ => "record",
     };
     match name.strip_prefix(b"larder:")? {
-        b"log" => Some(Kind::Log),
-        [b's', b':', ..] => Some(Kind::Segment),
+        b"log" => Some("log"),
+        [b's', b':', ..] => Some("segment"),
         [b'r', b':', ..] => Some(of_record),
         _ => None,
     }
@@ -56,7 +35,7 @@ fn kind(name: &[u8], value: &[u8]) -> Option<Kind> {
 /// Damages all keys of a kind, cycling through [`DAMAGES`] from `turn` on, and returns their number. `before` is the earlier contents.
 pub(crate) fn damage(
     client: &mut RespClient,
-    kind_wanted: Kind,
+    kind_wanted: &str,
     turn: usize,
     before: &Contents,
     random: &mut Random,
@@ -74,7 +53,7 @@ pub(crate) fn damage(
             Some(bytes) => drop(client.ask(&[b"SET", name, &bytes, b"KEEPTTL"])),
             None => drop(client.ask(&[b"DEL", name])),
         }
-        if damage == Damage::Foreign {
+        if damage == "foreign" {
             client.ask(&[b"LPUSH", name, b"x"]);
         }
     }
@@ -84,7 +63,7 @@ pub(crate) fn damage(
 /// Removes stored responses, and leaves the data that instances exchange.
 pub(crate) fn clear(client: &mut RespClient) {
     for (name, value) in contents(client) {
-        if matches!(kind(&name, &value), Some(Kind::Record | Kind::Segment)) {
+        if matches!(kind(&name, &value), Some("record" | "segment")) {
             client.ask(&[b"DEL", &name]);
         }
     }
@@ -92,7 +71,7 @@ pub(crate) fn clear(client: &mut RespClient) {
 
 /// Value of a key after the damage, or `None` if the key is deleted.
 fn damaged(
-    damage: Damage,
+    damage: &str,
     value: &[u8],
     other: &[u8],
     before: Option<&Vec<u8>>,
@@ -100,11 +79,11 @@ fn damaged(
 ) -> Option<Vec<u8>> {
     let mut bytes = value.to_vec();
     match damage {
-        Damage::Deleted | Damage::Foreign => return None,
-        Damage::Flipped => bytes[random.below(value.len())] ^= 1 << random.below(8),
-        Damage::Truncated => bytes.truncate(random.below(value.len())),
-        Damage::Swapped => bytes = other.to_vec(),
-        Damage::SetBack => bytes = before.cloned()?,
+        "flipped" => bytes[random.below(value.len())] ^= 1 << random.below(8),
+        "truncated" => bytes.truncate(random.below(value.len())),
+        "swapped" => bytes = other.to_vec(),
+        "set back" => bytes = before.cloned()?,
+        _ => return None,
     }
     Some(bytes)
 }

@@ -1,18 +1,12 @@
 //! A fleet whose store fails in every way, with an origin whose responses can all be verified.
 
 pub(crate) mod damage;
-pub(crate) mod load;
 pub(crate) mod pages;
 pub(crate) mod store;
 
 use std::net::SocketAddr;
 
-use testkit::{Larder, Setup};
-
 use pages::Pages;
-
-use crate::LARDER;
-use crate::fleet::instances;
 
 /// Time for which instances trust their copies, unless a test sets another: the default.
 pub(crate) const VERIFICATION_MS: u64 = 2000;
@@ -33,10 +27,4 @@ pub(crate) fn config_at(url: &str, memory: &str, verification_ms: u64, pages: &[
         "[store]\nmemory = \"{memory}\"\n[store.remote]\nurl = \"{url}\"\n\
          verification_time = \"{verification_ms}ms\"\nrecord_timeout = \"500ms\"\n{sites}"
     )
-}
-
-/// Starts gateways with that configuration, and waits until they know each other.
-#[track_caller]
-pub(crate) fn fleet(count: usize, store: SocketAddr, pages: &[&Pages]) -> Vec<Larder> {
-    instances::start(count, |_| Setup::config(LARDER, &config(store, "64MiB", VERIFICATION_MS, pages)))
 }

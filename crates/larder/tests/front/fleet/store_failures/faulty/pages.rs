@@ -53,7 +53,6 @@ impl Pages {
         version(&self.versions, path)
     }
 
-    /// Changes a page at the origin, and returns its new version.
     pub(crate) fn change(&self, path: &str) -> u64 {
         let mut versions = self.versions.lock().expect("no holder of this lock panics");
         let version = versions.entry(path.to_owned()).or_insert(1);
@@ -93,7 +92,6 @@ impl Pages {
     }
 }
 
-/// A correct response.
 pub(crate) struct Got {
     pub(crate) version: u64,
     pub(crate) response: Response,
@@ -103,7 +101,6 @@ fn version(versions: &Versions, path: &str) -> u64 {
     versions.lock().expect("no holder of this lock panics").get(path).copied().unwrap_or(1)
 }
 
-/// Body of one version of a page of a host.
 pub(crate) fn body(host: &str, path: &str, version: u64) -> Vec<u8> {
     let length = path.rsplit('/').next().and_then(|length| length.parse().ok()).expect("a length");
     let name = format!("{host}{path} {version}\n");

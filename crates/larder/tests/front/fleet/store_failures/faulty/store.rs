@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use testkit::Fate::{AfterNext, Drop, Pass, Replace};
-use testkit::{
-    Accept, Cut, FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait,
-};
+use testkit::{FaultProxy, Faults, Kv, Larder, Random, Redis, RespClient, RespProxy, Signal, Stall, wait};
 
 use crate::LARDER;
 use crate::fleet::purge_waits::doubts;
 
-/// Kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Redis,
@@ -33,7 +30,6 @@ struct Server {
     signal: Box<dyn Fn(Signal)>,
 }
 
-/// Fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The server is killed, and restarts without data.
@@ -102,7 +98,6 @@ impl Store {
         self.replies.address()
     }
 
-    /// Connects directly to the server.
     #[track_caller]
     pub(crate) fn client(&self) -> RespClient {
         RespClient::connect(self.server().address)
@@ -185,17 +180,9 @@ impl Store {
 pub(crate) fn signs(fault: Fault, gateway: &Larder) -> f64 {
     match fault {
         Fault::Full => {
-            ["failed", "refused", "given_up"].iter().map(|result| writes(gateway, result)).sum::<f64>()
+            let lost = ["\"failed\"", "\"refused\"", "\"given_up\""].iter();
+            lost.map(|result| gateway.metric("larder_tier_writes_total", &[result])).sum()
         }
         _ => doubts(gateway, "all"),
     }
-}
-
-fn writes(gateway: &Larder, result: &str) -> f64 {
-    gateway.metric("larder_tier_writes_total", &[&format!("result=\"{result}\"")])
-}
-
-/// The server resets every connection.
-pub(crate) fn refusing() -> Faults {
-    Faults { accept: Accept::Reset, cut: Cut::Reset, ..Faults::default() }
 }
