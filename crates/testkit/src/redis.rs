@@ -164,13 +164,20 @@ impl Redis {
         self.server.address()
     }
 
-    /// Sends an inline command, and returns the first line of the reply without its line end, or the bytes of a bulk string.
+    /// Sends a command, whose words may be in double quotes. Returns the first line of the reply without its line end,
+    /// or the bytes of a bulk string.
     ///
     /// # Panics
     /// Panics if it does not answer.
     #[track_caller]
     pub fn command(&self, line: &str) -> String {
-        let words: Vec<&[u8]> = line.split(' ').map(|word| word.trim_matches('"').as_bytes()).collect();
+        // Every second part is in quotes.
+        let parts = line.split('"').enumerate();
+        let words = parts.flat_map(|(index, part)| match index % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        });
+        let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
         let reply = RespClient::connect(self.address()).ask(&words);
         let reply = String::from_utf8_lossy(&reply);
         match reply.split_once("\r\n") {

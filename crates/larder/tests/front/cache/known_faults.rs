@@ -60,7 +60,7 @@ fn what_the_store_has_expires() {
     let larder = instances::start(1, |_| sharing(&origin, redis.address())).remove(0);
     let records = || {
         instances::is_written(&larder);
-        redis.command("EVAL \"return #redis.call('keys','larder:r:*')\" 0")
+        redis.command("EVAL \"return #redis.call('keys','larder:[rm]:*')\" 0")
     };
     larder.get("/stored");
     // Two more records belong to the instance itself.

@@ -55,7 +55,7 @@ impl World {
     /// The number of records on each server, including those about instances.
     fn records(&self) -> [usize; 2] {
         [&self.shop, &self.assets].map(|server| {
-            let counted = server.command("EVAL \"return #redis.call('KEYS','larder:r:*')\" 0");
+            let counted = server.command("EVAL \"return #redis.call('KEYS','larder:[rm]:*')\" 0");
             counted.trim_start_matches(':').parse().expect("a number")
         })
     }

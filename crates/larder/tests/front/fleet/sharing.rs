@@ -152,7 +152,7 @@ fn what_the_store_forgets_is_still_served() {
     let changed = || [0, 1].map(|gateway| fleet.doubts(gateway, "changed"));
     let before = changed();
     let mut store = RespClient::connect(redis.address());
-    store.names("larder:r:*").iter().for_each(|name| drop(store.ask(&[b"DEL", name])));
+    store.names("larder:[rm]:*").iter().for_each(|name| drop(store.ask(&[b"DEL", name])));
     wait::until_true("both are notified", || changed().iter().zip(before).all(|(now, before)| *now > before));
     for gateway in &fleet.gateways {
         assert!(status(&gateway.get("/page")).contains("; hit"));

@@ -27,7 +27,7 @@ fn kind(name: &[u8], value: &[u8]) -> Option<&'static str> {
     match name.strip_prefix(b"larder:")? {
         b"log" => Some("log"),
         [b's', b':', ..] => Some("segment"),
-        [b'r', b':', ..] => Some(of_record),
+        [b'r' | b'm', b':', ..] => Some(of_record),
         _ => None,
     }
 }
