@@ -4,7 +4,6 @@
 //! once in a while, whenever a node reports another configuration epoch or sends a request elsewhere, and again for some time after that,
 //! because nodes learn of changes one after the other.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,6 +37,8 @@ pub(super) struct Cluster {
     log_slot: u16,
     runtime: Handle,
     topology: RwLock<Topology>,
+    /// Serialises changes of the topology, with their effects on links and watchers, which run without its lock.
+    changing: Mutex<()>,
     /// Highest epoch that any node has reported.
     epoch: AtomicU64,
     /// Time until which the map is read often.
@@ -47,17 +48,20 @@ pub(super) struct Cluster {
 }
 
 struct Topology {
-    nodes: Vec<Node>,
-    /// Index of the owner of each slot.
-    owners: Box<[Option<u16>]>,
+    /// Nodes that own slots.
+    nodes: Vec<Arc<Node>>,
+    /// The owner of each slot.
+    owners: Arc<[Option<Arc<Node>>]>,
     log_replicas: u32,
 }
 
+type Owners = Vec<Option<Arc<Node>>>;
+
+/// A master. Its link ends when the node owns no slot any more; a node that comes back gets a new link.
 struct Node {
     host: Host,
     link: Arc<Link>,
-    /// The task of the link, while the node owns slots.
-    task: Option<AbortHandle>,
+    task: Mutex<Option<AbortHandle>>,
 }
 
 impl Cluster {
@@ -82,6 +86,7 @@ impl Cluster {
                 owners: vec![None; usize::from(SLOTS)].into(),
                 log_replicas: 0,
             }),
+            changing: Mutex::default(),
             epoch: AtomicU64::new(0),
             unsettled_until: Mutex::new(Instant::now()),
             wanted: Notify::new(),
@@ -96,8 +101,8 @@ impl Cluster {
     /// Returns the link to the master of a slot.
     pub(super) fn link(&self, slot: u16) -> Result<Arc<Link>, BackingError> {
         let topology = self.topology.read();
-        match topology.owners[usize::from(slot)] {
-            Some(owner) => Ok(Arc::clone(&topology.nodes[usize::from(owner)].link)),
+        match &topology.owners[usize::from(slot)] {
+            Some(owner) => Ok(Arc::clone(&owner.link)),
             None => Err(BackingError::Unreachable((&**self.trouble.lock()).into())),
         }
     }
@@ -109,9 +114,7 @@ impl Cluster {
 
     /// Returns all links in use.
     pub(super) fn links(&self) -> Vec<Arc<Link>> {
-        let topology = self.topology.read();
-        let used = topology.nodes.iter().filter(|node| node.task.is_some());
-        used.map(|node| Arc::clone(&node.link)).collect()
+        self.topology.read().nodes.iter().map(|node| Arc::clone(&node.link)).collect()
     }
 
     /// Returns the reason why a master is not connected, or a slot has none.
@@ -125,11 +128,10 @@ impl Cluster {
     /// Returns whether a copy from a node can be relied upon, as far as the node and the log are concerned.
     pub(super) fn standing(&self, source: Source, now: std::time::Instant) -> CopyStatus {
         let topology = self.topology.read();
-        let of = |owner: u16| &topology.nodes[usize::from(owner)].link.status;
-        let log = topology.owners[usize::from(self.log_slot)].map(of);
-        let is_verified = log.is_some_and(|log| log.is_verified(now));
-        let used = topology.nodes.iter().filter(|node| node.task.is_some());
-        let status = used.map(|node| &node.link.status).find(|status| status.source() == source);
+        let log = topology.owners[usize::from(self.log_slot)].as_ref();
+        let is_verified = log.is_some_and(|log| log.link.status.is_verified(now));
+        let statuses = topology.nodes.iter().map(|node| &node.link.status);
+        let status = statuses.into_iter().find(|status| status.source() == source);
         match status {
             _ if !is_verified => CopyStatus::Unverified,
             Some(status) => status.standing(source, now),
@@ -203,52 +205,62 @@ impl Cluster {
         if ranges.is_empty() {
             return Err("the cluster has no slots".into());
         }
-        let mut topology = self.topology.write();
+        let _turn = self.changing.lock();
+        let mut nodes = self.topology.read().nodes.clone();
         let mut owners = vec![None; usize::from(SLOTS)];
+        let mut log_replicas = 0;
         for range in ranges {
             let Some(host) = range.master.as_ref().or(from) else { continue };
-            let owner = self.node(&mut topology, host);
-            owners[usize::from(range.first)..=usize::from(range.last)].fill(Some(owner));
+            let owner = self.node(&mut nodes, host);
+            owners[usize::from(range.first)..=usize::from(range.last)].fill(owner);
             if (range.first..=range.last).contains(&self.log_slot) {
-                topology.log_replicas = range.replicas;
+                log_replicas = range.replicas;
             }
         }
-        self.replace(&mut topology, owners);
+        self.replace(owners, log_replicas);
         Ok(())
     }
 
     /// Replaces the owners of slots, starts and ends links, and reports what was read from former owners as suspect.
-    fn replace(&self, topology: &mut Topology, owners: Vec<Option<u16>>) {
-        let before = std::mem::replace(&mut topology.owners, owners.into());
-        let used: HashSet<u16> = topology.owners.iter().flatten().copied().collect();
-        let mut moved = Vec::new();
-        for (index, node) in topology.nodes.iter_mut().enumerate() {
-            let index = index as u16;
-            if !used.contains(&index) {
+    fn replace(&self, owners: Owners, log_replicas: u32) {
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for owner in owners.iter().flatten() {
+            if !nodes.iter().any(|node| Arc::ptr_eq(node, owner)) {
+                nodes.push(Arc::clone(owner));
+            }
+        }
+        let owners: Arc<[_]> = owners.into();
+        let new = Topology { nodes: nodes.clone(), owners: Arc::clone(&owners), log_replicas };
+        let before = std::mem::replace(&mut *self.topology.write(), new);
+        let log = usize::from(self.log_slot);
+        for node in &nodes {
+            node.start(&self.runtime);
+            node.link.set_has_log(is_owner(owners[log].as_ref(), node));
+        }
+        for node in &before.nodes {
+            if !nodes.iter().any(|used| Arc::ptr_eq(used, node)) {
                 node.stop();
                 continue;
             }
-            node.start(&self.runtime);
-            node.link.set_has_log(topology.owners[usize::from(self.log_slot)] == Some(index));
-            let has_lost = (0..usize::from(SLOTS))
-                .any(|slot| before[slot] == Some(index) && topology.owners[slot] != Some(index));
-            if has_lost {
-                moved.push((index, Arc::clone(&node.link)));
+            let has_moved = |slot: usize| {
+                is_owner(before.owners[slot].as_ref(), node) && !is_owner(owners[slot].as_ref(), node)
+            };
+            if (0..owners.len()).any(has_moved) {
+                node.link.slots_moved(|slot| has_moved(usize::from(slot)));
             }
         }
-        for (index, link) in moved {
-            link.slots_moved(|slot| topology.owners[usize::from(slot)] != Some(index));
-        }
-        let log = usize::from(self.log_slot);
-        if before[log].is_some() && before[log] != topology.owners[log] {
+        if before.owners[log].as_ref().is_some_and(|owner| !is_owner(owners[log].as_ref(), owner)) {
             self.shared.watchers.tell(|watcher| watcher.all_suspect(None));
         }
     }
 
-    /// Returns the index of a node, which is added if it is new.
-    fn node(&self, topology: &mut Topology, host: &Host) -> u16 {
-        if let Some(index) = topology.nodes.iter().position(|node| node.host == *host) {
-            return index as u16;
+    /// Returns a node, which is added if it is new; `None` if there are too many.
+    fn node(&self, nodes: &mut Vec<Arc<Node>>, host: &Host) -> Option<Arc<Node>> {
+        if let Some(node) = nodes.iter().find(|node| node.host == *host) {
+            return Some(Arc::clone(node));
+        }
+        if nodes.len() >= NODES_MAX {
+            return None;
         }
         let server = match self.transport {
             Transport::Tcp => Server::Tcp(host.clone()),
@@ -256,8 +268,9 @@ impl Cluster {
         };
         let master = Master::Fixed(self.connector.with_target(self.transport.to(host)));
         let link = Arc::new(Link::new(&self.settings, &Address::Server(server), master, &self.shared));
-        topology.nodes.push(Node { host: host.clone(), link, task: None });
-        (topology.nodes.len() - 1) as u16
+        let node = Arc::new(Node { host: host.clone(), link, task: Mutex::default() });
+        nodes.push(Arc::clone(&node));
+        Some(node)
     }
 
     /// Notes a heartbeat of a node.
@@ -275,9 +288,7 @@ impl Cluster {
 
     /// Returns whether a node owns a slot.
     pub(super) fn owns(&self, host: &Host, slot: u16) -> bool {
-        let topology = self.topology.read();
-        let owner = topology.owners[usize::from(slot)];
-        owner.is_some_and(|owner| topology.nodes[usize::from(owner)].host == *host)
+        self.topology.read().owners[usize::from(slot)].as_ref().is_some_and(|owner| owner.host == *host)
     }
 
     /// Returns the connections to which a request was sent on by a node.
@@ -289,42 +300,57 @@ impl Cluster {
         let name = redirect.host.clone().or_else(|| from.connector().host().map(|host| host.name.clone()));
         let host = Host { name: name.unwrap_or_default(), port: redirect.port };
         self.changed();
-        let mut topology = self.topology.write();
-        let node = self.node(&mut topology, &host);
-        if redirect.kind == RedirectKind::Moved {
-            let mut owners = topology.owners.to_vec();
-            owners[usize::from(redirect.slot)] = Some(node);
-            self.replace(&mut topology, owners);
-        }
-        let link = Arc::clone(&topology.nodes[usize::from(node)].link);
-        drop(topology);
-        let connections = link.connections()?;
+        let node = match redirect.kind {
+            RedirectKind::Moved => self.move_slot(usize::from(redirect.slot), &host),
+            RedirectKind::Ask => self.topology.read().nodes.iter().find(|node| node.host == host).cloned(),
+        };
+        let node = node.ok_or_else(|| BackingError::Unreachable("the named node is unknown".into()))?;
+        let connections = node.link.connections()?;
         match redirect.kind {
-            RedirectKind::Moved => Ok((link, connections)),
-            RedirectKind::Ask => Ok((link, Arc::new(connections.asking()))),
+            RedirectKind::Moved => Ok((Arc::clone(&node.link), connections)),
+            RedirectKind::Ask => Ok((Arc::clone(&node.link), Arc::new(connections.asking()))),
         }
+    }
+
+    /// Gives a slot to another node, and returns that.
+    fn move_slot(&self, slot: usize, host: &Host) -> Option<Arc<Node>> {
+        let _turn = self.changing.lock();
+        let (mut nodes, mut owners, log_replicas) = {
+            let topology = self.topology.read();
+            (topology.nodes.clone(), topology.owners.to_vec(), topology.log_replicas)
+        };
+        let node = self.node(&mut nodes, host)?;
+        if !is_owner(owners[slot].as_ref(), &node) {
+            owners[slot] = Some(Arc::clone(&node));
+            self.replace(owners, log_replicas);
+        }
+        Some(node)
     }
 }
 
+fn is_owner(owner: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
+    owner.is_some_and(|owner| Arc::ptr_eq(owner, node))
+}
+
 impl Node {
-    fn start(&mut self, runtime: &Handle) {
-        if self.task.is_none() {
+    fn start(&self, runtime: &Handle) {
+        self.task.lock().get_or_insert_with(|| {
             let link = Arc::clone(&self.link);
-            self.task = Some(runtime.spawn(async move { link.run().await }).abort_handle());
-        }
+            runtime.spawn(async move { link.run().await }).abort_handle()
+        });
     }
 
-    fn stop(&mut self) {
-        if let Some(task) = self.task.take() {
+    fn stop(&self) {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
-            self.link.leave();
         }
+        self.link.leave();
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.topology.get_mut().nodes.iter_mut().for_each(Node::stop);
+        self.topology.get_mut().nodes.iter().for_each(|node| node.stop());
     }
 }
 
@@ -347,6 +373,8 @@ fn slots_question() -> redis::Cmd {
     cmd("CLUSTER").arg("SLOTS").clone()
 }
 
+/// Maximum number of masters, as many as a cluster should have.
+const NODES_MAX: usize = 1_000;
 /// Pause between two readings of the map.
 const SETTLED_PAUSE: Duration = Duration::from_secs(10);
 /// Pause between two readings while slots move or masters are away.

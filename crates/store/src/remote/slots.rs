@@ -94,7 +94,8 @@ fn slot_range(value: Value) -> Option<SlotRange> {
         name => Some(Host { name: name.into(), port }),
     };
     let replicas = u32::try_from(replicas.len()).unwrap_or(u32::MAX);
-    Some(SlotRange { first: first?, last: last?, master, replicas })
+    let range = SlotRange { first: first?, last: last?, master, replicas };
+    (range.first <= range.last).then_some(range)
 }
 
 #[cfg(test)]
@@ -117,6 +118,7 @@ mod tests {
             range(5461, 10922, vec![node(Value::Nil, 7001)]),
             range(10923, 16383, vec![node(bulk("?"), 7002)]),
             range(10923, 16384, vec![node(bulk("a"), 7002)]),
+            range(16383, 10923, vec![node(bulk("a"), 7002)]),
         ]);
         let expected = [
             SlotRange { first: 0, last: 5460, master: Some(host("10.0.0.1", 6379)), replicas: 1 },
