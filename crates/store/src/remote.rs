@@ -143,7 +143,12 @@ impl Remote {
         operation: impl Operation<'a, T>,
     ) -> Result<T, BackingError> {
         let link = self.link(place)?;
-        let connections = link.connections()?;
+        let connections = match (link.connections(), &self.servers) {
+            (Err(BackingError::Unreachable(why)), Servers::Cluster(cluster)) if cluster.works() => {
+                return Err(BackingError::PartAway(why));
+            }
+            (connections, _) => connections?,
+        };
         let answer = operation(link, Arc::clone(&connections)).await;
         let (Servers::Cluster(cluster), Err(error)) = (&self.servers, &answer) else { return answer };
         let Some(redirect) = Refused::redirect(error) else { return answer };

@@ -231,7 +231,8 @@ impl RedisCluster {
         let bus = Port::reserve();
         let port = bus.address().port();
         let node = Redis::start(&format!(
-            "cluster-enabled yes\ncluster-port {port}\ncluster-node-timeout 1000\nrepl-diskless-sync-delay 0"
+            "cluster-enabled yes\ncluster-port {port}\ncluster-node-timeout 1000\ncluster-require-full-coverage no\n\
+             repl-diskless-sync-delay 0"
         ));
         let (host, client) = (node.address().ip(), node.address().port());
         self.nodes.push(node);

@@ -10,6 +10,9 @@ pub enum BackingError {
     /// The tier is unreachable, or the connection broke.
     #[error("the tier is unreachable")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
+    /// The part of the tier that has the key is unreachable, but the tier works.
+    #[error("a part of the tier is unreachable")]
+    PartAway(#[source] Box<dyn Error + Send + Sync>),
     /// The tier didn't answer in time.
     #[error("no reply from the tier within {} ms", .after.as_millis())]
     TimedOut {
@@ -43,7 +46,11 @@ impl BackingError {
     pub fn is_of_tier(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,
-            Self::Corrupt(_) | Self::Contended { .. } | Self::Full | Self::Open { .. } => false,
+            Self::PartAway(_)
+            | Self::Corrupt(_)
+            | Self::Contended { .. }
+            | Self::Full
+            | Self::Open { .. } => false,
         }
     }
 }

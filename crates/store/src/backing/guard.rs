@@ -15,6 +15,7 @@ use super::lease::{Lease, LeaseRequest, RenewOutcome, TakeOutcome};
 use super::log::{AppendOutcome, LogCursor, LogPart, LogState, Replication};
 use super::record::{Loaded, PutOutcome, Tracking, Version, WaitOutcome, Write};
 use super::watch::{CopyStatus, Source, Watcher};
+use crate::address::is_of_fleet;
 use crate::{FillId, SegmentId, SegmentPut};
 
 /// Deadlines of the operations of a tier.
@@ -121,18 +122,47 @@ impl Guarded {
         operation: Operation,
         ask: impl FnOnce(&'a dyn Backing) -> Pending<'a, T> + Send + 'a,
     ) -> Pending<'a, T> {
+        let importance = if operation == Operation::Log { Importance::Vital } else { Importance::Normal };
+        self.ask_for(operation, importance, ask)
+    }
+
+    fn ask_for<'a, T: Send + 'a>(
+        &'a self,
+        operation: Operation,
+        importance: Importance,
+        ask: impl FnOnce(&'a dyn Backing) -> Pending<'a, T> + Send + 'a,
+    ) -> Pending<'a, T> {
         Box::pin(async move {
-            let permit = self.admit()?;
+            let permit = match (self.admit(), importance) {
+                (Ok(permit), _) => Some(permit),
+                (Err(_), Importance::Vital) if self.verified().is_some() => None,
+                (Err(refused), _) => return Err(refused),
+            };
             let begun = Instant::now();
             let answer = within(self.deadlines.of(operation), ask(&*self.inner)).await;
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.durations.lock().record(operation, took_ns);
             // If a failure is noticed long after its deadline, this process was stopped, and the tier isn't to blame.
-            if answer.is_ok() || begun.elapsed() <= self.deadlines.of(operation) + LATE {
+            let is_in_time = answer.is_ok() || begun.elapsed() <= self.deadlines.of(operation) + LATE;
+            if let Some(permit) = permit.filter(|_| is_in_time) {
                 self.report(permit, &answer);
             }
             answer
         })
+    }
+}
+
+/// Whether an operation is sent to a tier that answers heartbeats although the circuit breaker is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Importance {
+    Normal,
+    /// Operations on the log and on the records of a fleet: without them, purges are incomplete, or are complete without this instance.
+    Vital,
+}
+
+impl Importance {
+    fn of(key: &[u8]) -> Self {
+        if is_of_fleet(key) { Self::Vital } else { Self::Normal }
     }
 }
 
@@ -152,11 +182,12 @@ const LATE: Duration = Duration::from_millis(250);
 
 impl Backing for Guarded {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
-        self.ask(Operation::Record, move |tier| tier.load(keys, tracking))
+        let importance = keys.first().map_or(Importance::Normal, |key| Importance::of(key));
+        self.ask_for(Operation::Record, importance, move |tier| tier.load(keys, tracking))
     }
 
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, PutOutcome> {
-        self.ask(Operation::Record, move |tier| tier.put(key, write))
+        self.ask_for(Operation::Record, Importance::of(key), move |tier| tier.put(key, write))
     }
 
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
@@ -380,6 +411,20 @@ mod tests {
         double.behave(silent);
         let elapsed = timed(tier.give_lease_back(&lease, write())).await;
         assert_eq!(elapsed, Duration::from_secs(1), "its deadline is longer than that of a response");
+    }
+
+    /// An instance that can't read the log serves purged responses, and the others complete purges without it.
+    #[tokio::test(start_paused = true)]
+    async fn an_open_breaker_does_not_hold_up_the_log_of_a_tier_that_answers() {
+        let (double, tier) = guarded(Behaviour { unreachable_permille: 1000, ..Behaviour::GOOD });
+        for _ in 0..4 {
+            assert!(ask(&tier).await.is_err());
+        }
+        double.behave(Behaviour::GOOD);
+        assert!(matches!(ask(&tier).await, Err(BackingError::Open { .. })));
+        assert!(tier.log_state().await.is_ok());
+        assert!(tier.load(&[b"m"], Tracking::Off).await.is_ok(), "the list of instances");
+        assert!(matches!(tier.load(&[b"key"], Tracking::Off).await, Err(BackingError::Open { .. })));
     }
 
     #[tokio::test(start_paused = true)]

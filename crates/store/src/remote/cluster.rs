@@ -140,6 +140,13 @@ impl Cluster {
         }
     }
 
+    /// Returns whether the master with the log answers, so that the cluster works, if only in part.
+    pub(super) fn works(&self) -> bool {
+        let topology = self.topology.read();
+        let log = topology.owners[usize::from(self.log_slot)].as_ref();
+        log.is_some_and(|log| log.link.status.is_verified(std::time::Instant::now()))
+    }
+
     /// Keeps the map of slots up to date until the pause before the next reading is over.
     async fn step(&self) {
         let read = self.read_map().await;
@@ -299,11 +306,13 @@ impl Cluster {
     ) -> Result<(Arc<Link>, Arc<Connections>), BackingError> {
         let name = redirect.host.clone().or_else(|| from.connector().host().map(|host| host.name.clone()));
         let host = Host { name: name.unwrap_or_default(), port: redirect.port };
-        self.changed();
         let node = match redirect.kind {
             RedirectKind::Moved => self.move_slot(usize::from(redirect.slot), &host),
             RedirectKind::Ask => self.topology.read().nodes.iter().find(|node| node.host == host).cloned(),
         };
+        if redirect.kind == RedirectKind::Moved || node.is_none() {
+            self.changed();
+        }
         let node = node.ok_or_else(|| BackingError::Unreachable("the named node is unknown".into()))?;
         let connections = node.link.connections()?;
         match redirect.kind {
@@ -381,6 +390,6 @@ const SETTLED_PAUSE: Duration = Duration::from_secs(10);
 const UNSETTLED_PAUSE: Duration = Duration::from_millis(250);
 /// Time after a change within which all nodes know of it.
 const UNSETTLED_FOR: Duration = Duration::from_secs(5);
-const BURST: Duration = Duration::from_millis(10);
-/// The map of a thousand nodes.
-const REPLY_BYTES_MAX: usize = 256 << 10;
+const BURST: Duration = Duration::from_millis(50);
+/// The map of a cluster in which each slot has another master than the one before it, with some replicas.
+pub(super) const REPLY_BYTES_MAX: usize = 4 << 20;

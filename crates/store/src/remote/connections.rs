@@ -10,11 +10,12 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
+use super::cluster;
 use super::dispatcher::PushDispatcher;
 use super::heartbeat::Beat;
 use super::names::Names;
 use super::reply;
-use super::wire::{Connector, Mode, OpenError, Wire};
+use super::wire::{Connector, Mode, OpenError, Redirections, Wire};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
 /// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits for a
@@ -99,7 +100,7 @@ impl Connections {
             Ok::<(), ()>(())
         };
         let ((control, controlling), (bulk, bulking)) = tokio::try_join! {
-            connector.open(CONTROL_REPLY_BYTES_MAX, dispatch, Arc::clone(&demotion)),
+            connector.open(control_reply_bytes_max(connector), dispatch, Arc::clone(&demotion)),
             connector.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&demotion)),
         }?;
         let ((), comparison, beat) = tokio::try_join! {
@@ -314,6 +315,14 @@ const EXCLUSIVE_MAX: usize = 4;
 const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
 /// Maximum length of a reply on *control*: four times that of a record or of one read of the log.
 const CONTROL_REPLY_BYTES_MAX: usize = 256 << 10;
+/// Returns the maximum length of a reply on *control*. In a cluster, the longest is the map of slots.
+fn control_reply_bytes_max(connector: &Connector) -> usize {
+    match connector.redirections() {
+        Redirections::Unexpected => CONTROL_REPLY_BYTES_MAX,
+        Redirections::Followed => cluster::REPLY_BYTES_MAX,
+    }
+}
+
 /// Maximum length of a reply on *bulk*: a segment with the overhead of the protocol.
 const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
 /// Maximum length of a reply on an *exclusive* connection. The longest is a log that is being trimmed: half a megabyte remains, plus the

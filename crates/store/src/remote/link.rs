@@ -153,6 +153,10 @@ impl Link {
 
     async fn keep_connected(&self) -> Infallible {
         let mut failures = 0u32;
+        if self.master.connector().is_err() {
+            // The sentinels have not been asked yet.
+            let _ = timeout(FIRST_ANSWER_WITHIN, self.master.moved(None)).await;
+        }
         loop {
             failures = failures.saturating_add(1);
             let connector = self.master.connector();
@@ -178,6 +182,7 @@ impl Link {
             let moved = self.master.moved(connector.as_ref().ok());
             if timeout(pause(failures, chance()), moved).await.is_ok() {
                 failures = 0;
+                sleep(pause(failures, chance())).await;
             }
         }
     }
@@ -371,6 +376,7 @@ fn pause(failures: u32, chance: u32) -> Duration {
     Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
 }
 
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_millis(500);
 const FIRST_MS: u64 = 50;
 /// Maximum pause, so that a server is used within a second after its return.
 const LONGEST_MS: u64 = 1000;

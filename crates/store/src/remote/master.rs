@@ -42,8 +42,11 @@ impl Master {
                 let connectors = servers.iter().map(connector).collect();
                 Self::OfEndpoints(Endpoints::new(settings, connectors, Arc::clone(log_seen)))
             }
+            // Only for an examination: the masters of a cluster have links of their own.
             Address::Cluster(Seeds { hosts, .. }) => {
-                Self::Fixed(Connector::to_node(settings, transport.to(&hosts[0])))
+                let connector = |host| Connector::to_node(settings, transport.to(host));
+                let connectors = hosts.iter().map(connector).collect();
+                Self::OfEndpoints(Endpoints::new(settings, connectors, Arc::clone(log_seen)))
             }
             Address::Sentinels(sentinels) => {
                 let finder = MasterFinder::new(settings, &transport, sentinels);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use resp::{SLOTS, hash_slot};
+use resp::hash_slot;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -146,7 +146,7 @@ impl Names {
 
     /// Returns such a name in a cluster slot that a node owns.
     pub(super) fn probe_in(&self, owns: impl Fn(u16) -> bool) -> String {
-        let names = (0..SLOTS).map(|number| format!("{}:{number}", self.probe()));
+        let names = (0..PROBES_MAX).map(|number| format!("{}:{number}", self.probe()));
         names.into_iter().find(|name| owns(hash_slot(name.as_bytes()))).unwrap_or_else(|| self.probe())
     }
 
@@ -160,6 +160,9 @@ impl Names {
         hex.and_then(Digest::parse).map_or(Named::Other, Named::Record)
     }
 }
+
+/// Maximum number of names that are tried for a node; one with few slots may have none of them.
+const PROBES_MAX: u16 = 300;
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,7 @@ pub(super) type Found = Result<FoundMaster, Arc<str>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundMaster {
     pub(super) host: Host,
+    is_changing: bool,
     epoch: u64,
     /// Number of its replicas, whether they are connected or not.
     pub(super) replicas: u32,
@@ -124,6 +125,8 @@ impl MasterFinder {
             let view = self.ask(&wire, sentinel.timeout()).await?;
             self.note(index, view);
             let _ = timeout(ASKED_AGAIN_AFTER, announced.notified()).await;
+            // A burst of announcements leads to few questions.
+            sleep(BURST).await;
         }
     }
 
@@ -140,17 +143,33 @@ impl MasterFinder {
 
     fn note(&self, index: usize, view: View) {
         let mut views = self.views.lock();
+        let is_changing = matches!(view, View::Master(FoundMaster { is_changing: true, .. }));
+        if is_changing && matches!(views[index], View::Master(_)) {
+            return;
+        }
         views[index] = view;
         let found = best(&views);
         self.found.send_if_modified(|known| {
-            // A master that no sentinel knows any more may still work.
-            let is_new = *known != found && (found.is_ok() || known.is_err());
+            let is_new = match (&*known, &found) {
+                (Ok(known), Ok(found)) => known != found && may_follow(known, found, &views),
+                // A master that no sentinel knows any more may still work.
+                (Ok(_), Err(_)) => false,
+                (Err(known), Err(found)) => known != found,
+                (Err(_), Ok(_)) => true,
+            };
             if is_new {
                 *known = found;
             }
             is_new
         });
     }
+}
+
+/// Returns whether a master may take the place of the known one. An older epoch is that of a sentinel that was cut off, unless most of the
+/// sentinels name this master, because their configuration was reset.
+fn may_follow(known: &FoundMaster, found: &FoundMaster, views: &[View]) -> bool {
+    let names_it = |view: &&View| matches!(view, View::Master(master) if master.host == found.host);
+    found.epoch >= known.epoch || views.iter().filter(names_it).count() > views.len() / 2
 }
 
 /// Returns the master that counts; if no sentinel knows one, the reason.
@@ -187,14 +206,16 @@ fn master(answer: Value) -> Result<FoundMaster, BackingError> {
         other => return Err(reply::unexpected(&other)),
     };
     let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
-    let port = number("port").and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    match (fields.get("ip").filter(|name| !name.is_empty()), port) {
-        (Some(name), Some(port)) => Ok(FoundMaster {
-            host: Host { name: name.as_str().into(), port },
+    let port = number("port").and_then(|port| u16::try_from(port).ok());
+    match fields.get("ip").zip(port).and_then(|(name, port)| Host::reported(name, port)) {
+        Some(host) => Ok(FoundMaster {
+            host,
+            // During a fail-over, a sentinel names the old master with the new epoch.
+            is_changing: fields.get("flags").is_some_and(|flags| flags.contains("failover_in_progress")),
             epoch: number("config-epoch").unwrap_or(0),
             replicas: number("num-slaves").and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         }),
-        _ => Err(reply::unexpected(&Value::Nil)),
+        None => Err(reply::unexpected(&Value::Nil)),
     }
 }
 
@@ -211,6 +232,7 @@ fn text(value: Value) -> Option<String> {
 const ANNOUNCEMENT: &str = "+switch-master";
 /// Pause between two questions to a sentinel, and before it is connected again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const BURST: Duration = Duration::from_millis(20);
 /// Maximum size of a reply.
 const REPLY_BYTES_MAX: usize = 64 << 10;
 
@@ -219,7 +241,11 @@ mod tests {
     use super::*;
 
     fn known(name: &str, epoch: u64) -> View {
-        View::Master(FoundMaster { host: Host { name: name.into(), port: 6379 }, epoch, replicas: 1 })
+        View::Master(found(name, epoch))
+    }
+
+    fn found(name: &str, epoch: u64) -> FoundMaster {
+        FoundMaster { host: Host { name: name.into(), port: 6379 }, is_changing: false, epoch, replicas: 1 }
     }
 
     #[test]
@@ -240,6 +266,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sentinel_that_was_cut_off_brings_no_old_master_back() {
+        let away = || View::Away("refused".into());
+        for (views, expected) in [
+            (vec![known("old", 1), away(), away()], false),
+            (vec![known("old", 1), known("old", 1), away()], true),
+            (vec![known("next", 6), away(), away()], true),
+        ] {
+            let best = best(&views).unwrap();
+            assert_eq!(may_follow(&found("new", 5), &best, &views), expected, "{views:?}");
+        }
+    }
+
+    #[test]
     fn masters_are_read_from_both_protocols() {
         let bulk = |text: &str| Value::BulkString(text.into());
         let fields = [
@@ -251,8 +290,12 @@ mod tests {
         ];
         let map = Value::Map(fields.iter().map(|(name, value)| (bulk(name), bulk(value))).collect());
         let array = Value::Array(fields.iter().flat_map(|(name, value)| [bulk(name), bulk(value)]).collect());
-        let expected =
-            FoundMaster { host: Host { name: "10.0.0.7".into(), port: 6380 }, epoch: 12, replicas: 2 };
+        let expected = FoundMaster {
+            host: Host { name: "10.0.0.7".into(), port: 6380 },
+            is_changing: false,
+            epoch: 12,
+            replicas: 2,
+        };
         for answer in [map, array] {
             assert_eq!(master(answer).unwrap(), expected);
         }

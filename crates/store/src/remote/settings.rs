@@ -1,6 +1,7 @@
 //! Settings for a server.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +125,14 @@ pub enum EndpointError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must have at most {} printable ASCII characters, and neither spaces nor braces", Word::BYTES_MAX)]
 pub struct InvalidWord;
+
+impl Host {
+    /// Returns the host that a server names, if it can be one.
+    pub(super) fn reported(name: &str, port: u16) -> Option<Self> {
+        let is_good = name.parse::<IpAddr>().is_ok() || url::host_name(name).is_ok();
+        (is_good && port > 0).then(|| Self { name: name.into(), port })
+    }
+}
 
 impl RemoteSettings {
     /// Parses the URLs of several addresses of one master, the nearest first. Each is that of a single server.

@@ -51,7 +51,10 @@ impl Redirect {
         let (host, port) = address.rsplit_once(':')?;
         let slot = slot.parse().ok().filter(|slot| *slot < SLOTS)?;
         let port = port.parse().ok().filter(|port| *port > 0)?;
-        let host = (!host.is_empty() && host != "?").then(|| host.trim_matches(['[', ']']).into());
+        let host = match host.trim_matches(['[', ']']) {
+            "" | "?" => None,
+            name => Some(Host::reported(name, port)?.name),
+        };
         Some(Self { kind, slot, host, port })
     }
 }
@@ -91,7 +94,7 @@ fn slot_range(value: Value) -> Option<SlotRange> {
     let master = match name {
         "?" => return None,
         "" => None,
-        name => Some(Host { name: name.into(), port }),
+        name => Some(Host::reported(name, port)?),
     };
     let replicas = u32::try_from(replicas.len()).unwrap_or(u32::MAX);
     let range = SlotRange { first: first?, last: last?, master, replicas };

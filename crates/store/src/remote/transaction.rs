@@ -78,9 +78,10 @@ impl Watched<'_> {
     /// Begins with UNWATCH, because the previous user of the connection may have left it without EXEC.
     fn question(&self) -> Pipeline {
         let mut question = pipe();
-        question.cmd("UNWATCH").cmd("WATCH");
+        question.cmd("UNWATCH");
+        // One command for each: a node that is taking over their slot refuses several keys of which one is missing.
         for name in self.record.iter().chain(&self.lease) {
-            question.arg(*name);
+            question.cmd("WATCH").arg(*name);
         }
         if let Some(record) = self.record {
             question.cmd("GETRANGE").arg(record).arg(0).arg(RECORD_BYTES_MAX);
@@ -95,7 +96,9 @@ impl Watched<'_> {
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         reply::done(next())?;
-        reply::done(next())?;
+        for _ in self.record.iter().chain(&self.lease) {
+            reply::done(next())?;
+        }
         let record = match self.record {
             Some(_) => reply::part(next(), RECORD_BYTES_MAX)?,
             None => None,

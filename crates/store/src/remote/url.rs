@@ -194,7 +194,7 @@ fn host(text: &str, default_port: u16) -> Result<Host, UrlError> {
 }
 
 /// The resolver would treat a name that ends in a number as an abbreviated address.
-fn host_name(name: &str) -> Result<&str, UrlError> {
+pub(super) fn host_name(name: &str) -> Result<&str, UrlError> {
     if name.is_empty() {
         return Err(UrlError::Host);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::backing::suite;
-use store::backing::{Backing, LeaseMode, LeaseRequest, TakeOutcome, WaitOutcome};
+use store::backing::{Backing, BackingError, LeaseMode, LeaseRequest, TakeOutcome, Tracking, WaitOutcome};
 use store::remote::{Remote, RemoteSettings};
 use testkit::{RedisCluster, Signal};
 use tokio::time::{Instant, sleep};
@@ -120,6 +120,34 @@ async fn copies_of_a_slot_that_moves_are_suspect() {
     until("it is announced", async || notes.count(b"absent") > before).await;
     put(&tier, b"absent", b"there").await;
     assert_eq!(follow(&tier, b"absent").await.bytes, b"there"[..]);
+}
+
+/// A master that is gone says nothing about the others, and must not open their circuit breaker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rest_works_without_one_master() {
+    let mut cluster = RedisCluster::start();
+    let tier = connected(settings(&cluster)).await;
+    tier.log_state().await.unwrap();
+    // The log is in slot 6,680, on the second node.
+    cluster.nodes_mut()[0].signal(Signal::KILL);
+    until("the keys of one master are away", async || {
+        let mut away = 0;
+        for number in 0..30 {
+            let key = format!("key-{number}");
+            match tier.load(&[key.as_bytes()], Tracking::Off).await {
+                Err(error @ BackingError::PartAway(_)) => {
+                    assert!(!error.is_of_tier());
+                    away += 1;
+                }
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+        (1..30).contains(&away)
+    })
+    .await;
+    assert!(tier.append_log(&["record".into()]).await.is_ok());
+    assert!(tier.trouble().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
