@@ -112,7 +112,7 @@ async fn copies_of_a_slot_that_moves_are_suspect() {
     let tier = connected(settings(&cluster)).await;
     let notes = Notes::of(&tier);
     let slot = slot_of(&tier, &cluster, b"absent").await;
-    assert!(tier.load(&[b"absent"], store::backing::Tracking::UntilChanged).await.unwrap()[0].is_none());
+    assert!(tier.load(&[b"absent"], Tracking::UntilChanged).await.unwrap()[0].is_none());
     let before = notes.count(b"absent");
     let from = owner(slot);
     cluster.begin_move(slot, from, (from + 1) % 3);
