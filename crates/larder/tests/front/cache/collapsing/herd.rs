@@ -246,3 +246,20 @@ fn a_crowd_beyond_the_limit_of_waiters() {
     assert_eq!(statuses(clients), [502; CROWD]);
     assert_eq!(origin.total(), 60, "the leader, the requests above the limit, and the waiters in turn");
 }
+
+/// A client that leaves frees its place among the waiters.
+#[test]
+fn a_crowd_has_room_again_when_clients_leave() {
+    let (origin, gate, larder) = gated(&[FRESH], "@site@collapse_limits = { waiters_max = 10 }\n");
+    let mut clients = askers(&larder, 1, "/");
+    origin.wait_for("/", 1);
+    let leaving = askers(&larder, 10, "/");
+    wait_for_waiters(&larder, 10);
+    leaving.into_iter().for_each(Client::reset);
+    wait_for_waiters(&larder, 0);
+    clients.extend(askers(&larder, 10, "/"));
+    wait_for_waiters(&larder, 10);
+    gate.open();
+    assert_eq!(statuses(clients), [200; 11]);
+    assert_eq!(origin.total(), 1, "nobody is above the limit");
+}
