@@ -326,11 +326,15 @@ fn transact<S: AsRef<str>>(kv: &Kv, commands: impl IntoIterator<Item = S>) -> St
 fn a_transaction_without_room_is_not_executed_at_all() {
     for (policy, size, workers) in [
         ("noeviction", "4MiB", "1"),
+        ("noeviction", "16MiB", "2"),
         ("noeviction", "64MiB", "2"),
         ("volatile-lru", "4MiB", "1"),
+        ("volatile-lru", "64MiB", "2"),
         ("volatile-ttl", "16MiB", "2"),
+        ("allkeys-lru", "4MiB", "1"),
         ("allkeys-lru", "16MiB", "2"),
         ("allkeys-s3fifo", "4MiB", "1"),
+        ("allkeys-s3fifo", "64MiB", "2"),
     ] {
         let (kv, case) = (start_with(policy, size, workers), format!("{size}, {policy}"));
         let value = "v".repeat(10_000);
