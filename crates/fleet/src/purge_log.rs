@@ -59,8 +59,8 @@ struct Replicated {
 struct Outbox {
     records: VecDeque<OwnPurge>,
     bytes: usize,
-    /// The last written purges, until they are read from the log.
-    written: VecDeque<OwnPurge>,
+    /// The last written purges, and when each was written.
+    written: VecDeque<(Instant, OwnPurge)>,
     /// Number of purges removed so far; `put` counts those added.
     taken: u64,
     put: u64,
@@ -70,11 +70,14 @@ struct Outbox {
 struct OwnPurge {
     id: PurgeId,
     bytes: Bytes,
+    /// Whether the current log is known to have it.
     is_read: bool,
 }
 
 /// Maximum number of written purges that are kept, in case a fail-over loses them.
 const WRITTEN_MAX: usize = 256;
+/// Time for which they are kept. Replicas that lag by more than that have other troubles, and older purges must not be repeated.
+const WRITTEN_KEPT: Duration = Duration::from_secs(60);
 /// Maximum wait for replicas. Those that take longer don't count.
 const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum size of the outbox while the tier is unreachable. If the outbox becomes larger, a single purge of everything
@@ -127,21 +130,23 @@ impl FleetLog {
         if self.is_listed() {
             self.is_read.store(true, Ordering::Release);
         }
-        before != source.generation && self.outbox.lock().post_unread()
+        before != source.generation && self.outbox.lock().post_unread(Instant::now())
     }
 
     /// Notes that an own purge was read from the log.
     pub fn own_was_read(&self, id: PurgeId) {
         let mut outbox = self.outbox.lock();
-        outbox.written.iter_mut().filter(|purge| purge.id == id).for_each(|purge| purge.is_read = true);
+        let written = outbox.written.iter_mut().map(|(_, purge)| purge);
+        written.filter(|purge| purge.id == id).for_each(|purge| purge.is_read = true);
     }
 
     /// Notes that the log that was read has been lost.
     pub fn own_were_lost(&self) {
-        self.outbox.lock().written.iter_mut().for_each(|purge| purge.is_read = false);
+        self.outbox.lock().written.iter_mut().for_each(|(_, purge)| purge.is_read = false);
     }
 
-    /// Waits until most replicas have the purges that were written up to a position. One question is for all purges that wait.
+    /// Waits until most servers of the tier have the purges that were written up to a position. Purges that wait at the same time share a
+    /// question.
     pub async fn replicate(&self, upto: Posted) -> Replication {
         let mut replicated = self.replicated.lock().await;
         if replicated.upto < upto {
@@ -205,7 +210,7 @@ impl FleetLog {
                 return Err(BackingError::Full);
             };
             end = Some(state.cursor());
-            self.outbox.lock().sent(records.len());
+            self.outbox.lock().sent(records.len(), Instant::now());
             self.trim(state).await;
         }
     }
@@ -341,23 +346,24 @@ impl Outbox {
         self.records.iter().take_while(fits).map(|record| record.bytes.clone()).collect()
     }
 
-    fn sent(&mut self, count: usize) {
+    fn sent(&mut self, count: usize, now: Instant) {
         for record in self.records.drain(..count.min(self.records.len())) {
             self.bytes -= record.bytes.len();
             self.taken += 1;
-            self.written.push_back(record);
+            self.written.push_back((now, record));
         }
         let surplus = self.written.len().saturating_sub(WRITTEN_MAX);
         self.written.drain(..surplus);
     }
 
-    /// Posts the written purges again that were not read from the log. Returns whether there are any.
-    fn post_unread(&mut self) -> bool {
-        let (read, unread) = self.written.drain(..).partition::<VecDeque<_>, _>(|purge| purge.is_read);
+    /// Posts recently written purges again that were not read from the log. Returns whether there are any.
+    fn post_unread(&mut self, now: Instant) -> bool {
+        self.written.retain(|(at, _)| now.saturating_duration_since(*at) < WRITTEN_KEPT);
+        let (read, unread) = self.written.drain(..).partition::<VecDeque<_>, _>(|(_, purge)| purge.is_read);
         self.written = read;
         self.put += unread.len() as u64;
         let is_any = !unread.is_empty();
-        unread.into_iter().for_each(|purge| self.push(purge.id, purge.bytes));
+        unread.into_iter().for_each(|(_, purge)| self.push(purge.id, purge.bytes));
         is_any
     }
 }
@@ -418,9 +424,9 @@ mod tests {
         let next = outbox.next();
         let decoded: Vec<_> = next.iter().map(|bytes| PurgeRecord::decode(bytes).unwrap()).collect();
         assert_eq!(decoded, [record("http://a/1"), record("http://a/2")]);
-        outbox.sent(1);
+        outbox.sent(1, Instant::now());
         assert!(outbox.taken >= first.0 && outbox.taken < second.0);
-        outbox.sent(1);
+        outbox.sent(1, Instant::now());
         assert!(outbox.taken >= second.0 && outbox.bytes == 0 && outbox.next().is_empty());
     }
 
@@ -430,17 +436,17 @@ mod tests {
         for (number, url) in ["http://a/1", "http://a/2", "http://a/3"].iter().enumerate() {
             outbox.post(&PurgeRecord { id: PurgeId([number as u8; 16]), ..record(url) });
         }
-        outbox.sent(2);
-        outbox.written[0].is_read = true;
-        assert!(outbox.post_unread());
+        let now = Instant::now();
+        outbox.sent(2, now);
+        outbox.written[0].1.is_read = true;
+        assert!(outbox.post_unread(now));
         let urls: Vec<_> =
             outbox.next().iter().map(|bytes| PurgeRecord::decode(bytes).unwrap().what).collect();
         let url = |url: &str| PurgeTarget::Url(url.to_owned());
         assert_eq!(urls, [url("http://a/3"), url("http://a/2")], "what waits keeps its turn");
-        outbox.sent(2);
+        outbox.sent(2, now);
         assert_eq!(outbox.taken, outbox.put);
-        outbox.written.iter_mut().for_each(|purge| purge.is_read = true);
-        assert!(!outbox.post_unread());
+        assert!(!outbox.post_unread(now + WRITTEN_KEPT), "purges from long ago are not repeated");
     }
 
     #[test]
@@ -452,7 +458,7 @@ mod tests {
         let first = PurgeRecord::decode(&outbox.records[0].bytes).unwrap();
         assert_eq!((first.what, first.mode), (PurgeTarget::Everything, PurgeMode::Soft));
         while !outbox.next().is_empty() {
-            outbox.sent(outbox.next().len());
+            outbox.sent(outbox.next().len(), Instant::now());
         }
         assert_eq!(Posted(outbox.taken), last);
     }

@@ -9,12 +9,13 @@
 //!
 //! # Cost
 //!
-//! Each process has two connections, and up to four more while it replaces records under a condition or renews leases. The table of
+//! Each process has two connections to each server, and up to four more while it replaces records under a condition or renews leases. The table of
 //! followed keys takes at most [`RemoteSettings::followed_bytes_max`] bytes.
 //!
 //! # Locks
 //!
-//! While a lock is held, no other lock is taken, no watcher is called, and nothing is awaited.
+//! While a lock is held, no other lock is taken, no watcher is called, and nothing is awaited. The exception is the turn in which the map of
+//! a cluster is replaced (`Cluster::changing`): other locks are taken and watchers called in it, so watchers must not wait for the tier.
 
 mod asking;
 mod bounded;
@@ -68,7 +69,7 @@ use self::reply::Refused;
 use crate::backing::{
     AppendOutcome, Backing, BackingError, CopyStatus, Lease, LeaseRequest, Loaded, LogCursor, LogPart,
     LogState, Pending, PutOutcome, RenewOutcome, Replication, Source, TakeOutcome, Tracking, Version,
-    WaitOutcome, Watcher, Watchers, Write,
+    WaitOutcome, Watcher, Write,
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
@@ -82,7 +83,7 @@ pub struct Remote {
 }
 
 enum Servers {
-    One { link: Arc<Link>, watchers: Arc<Watchers> },
+    One(Arc<Link>),
     Cluster(Arc<Cluster>),
 }
 
@@ -104,13 +105,11 @@ impl Remote {
                 (Servers::Cluster(cluster), task)
             }
             address => {
-                let watchers = Arc::<Watchers>::default();
-                let generations = Arc::default();
-                let shared = link::Shared { watchers: Arc::clone(&watchers), generations, cluster: None };
+                let shared = link::Shared::default();
                 let link = Arc::new(Link::new(settings, address, Master::new(settings, &log_seen), &shared));
                 let running = Arc::clone(&link);
                 let task = tokio::spawn(async move { running.run().await }).abort_handle();
-                (Servers::One { link, watchers }, task)
+                (Servers::One(link), task)
             }
         };
         let names = Names::new(&settings.prefix);
@@ -120,14 +119,14 @@ impl Remote {
     /// Returns the reason why there is no connection, without the credentials; `None` if connected.
     pub fn trouble(&self) -> Option<Arc<str>> {
         match &self.servers {
-            Servers::One { link, .. } => link.trouble(),
+            Servers::One(link) => link.trouble(),
             Servers::Cluster(cluster) => cluster.trouble(),
         }
     }
 
     fn link(&self, place: Place<'_>) -> Result<Arc<Link>, BackingError> {
         match &self.servers {
-            Servers::One { link, .. } => Ok(Arc::clone(link)),
+            Servers::One(link) => Ok(Arc::clone(link)),
             Servers::Cluster(cluster) => cluster.link(self.names.slot(place)),
         }
     }
@@ -176,7 +175,7 @@ impl Backing for Remote {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
         Box::pin(async move {
             match &self.servers {
-                Servers::One { link, .. } => records::load(&*link.connections()?, keys, tracking).await,
+                Servers::One(link) => records::load(&*link.connections()?, keys, tracking).await,
                 Servers::Cluster(_) => {
                     try_join_all(keys.iter().map(|key| self.load_one(key, tracking))).await
                 }
@@ -224,7 +223,7 @@ impl Backing for Remote {
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
         match &self.servers {
-            Servers::One { watchers, .. } => watchers.add(watcher),
+            Servers::One(link) => link.watchers.add(watcher),
             Servers::Cluster(cluster) => cluster.watchers().add(watcher),
         }
     }
@@ -238,7 +237,7 @@ impl Backing for Remote {
     fn standing(&self, source: Source) -> CopyStatus {
         let now = Instant::now();
         match &self.servers {
-            Servers::One { link, .. } => link.status.standing(source, now),
+            Servers::One(link) => link.status.standing(source, now),
             Servers::Cluster(cluster) => cluster.standing(source, now),
         }
     }
@@ -296,7 +295,7 @@ impl Backing for Remote {
     fn replicate_log(&self, limit: Duration) -> Pending<'_, Replication> {
         Box::pin(self.run(Place::Log, move |link, connections| {
             let known = match &self.servers {
-                Servers::One { .. } => 0,
+                Servers::One(_) => 0,
                 Servers::Cluster(cluster) => cluster.log_replicas(),
             };
             let replicas = link.replicas().max(known);

@@ -4,7 +4,7 @@
 //! once in a while, whenever a node reports another configuration epoch or sends a request elsewhere, and again for some time after that,
 //! because nodes learn of changes one after the other.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(super) struct Cluster {
     changing: Mutex<()>,
     /// Highest epoch that any node has reported.
     epoch: AtomicU64,
+    /// Number of times that the map was read.
+    readings: AtomicUsize,
     /// Time until which the map is read often.
     unsettled_until: Mutex<Instant>,
     wanted: Notify,
@@ -88,6 +90,7 @@ impl Cluster {
             }),
             changing: Mutex::default(),
             epoch: AtomicU64::new(0),
+            readings: AtomicUsize::new(0),
             unsettled_until: Mutex::new(Instant::now()),
             wanted: Notify::new(),
             trouble: Mutex::new("not connected yet".into()),
@@ -128,12 +131,9 @@ impl Cluster {
     /// Returns whether a copy from a node can be relied upon, as far as the node and the log are concerned.
     pub(super) fn standing(&self, source: Source, now: std::time::Instant) -> CopyStatus {
         let topology = self.topology.read();
-        let log = topology.owners[usize::from(self.log_slot)].as_ref();
-        let is_verified = log.is_some_and(|log| log.link.status.is_verified(now));
-        let statuses = topology.nodes.iter().map(|node| &node.link.status);
-        let status = statuses.into_iter().find(|status| status.source() == source);
-        match status {
-            _ if !is_verified => CopyStatus::Unverified,
+        let mut statuses = topology.nodes.iter().map(|node| &node.link.status);
+        match statuses.find(|status| status.source() == source) {
+            _ if !self.log_is_verified(&topology, now) => CopyStatus::Unverified,
             Some(status) => status.standing(source, now),
             // An earlier generation of a node; which one doesn't matter, because reading again tells whether it is connected.
             None => CopyStatus::Ended,
@@ -142,33 +142,33 @@ impl Cluster {
 
     /// Returns whether the master with the log answers, so that the cluster works, if only in part.
     pub(super) fn works(&self) -> bool {
-        let topology = self.topology.read();
+        self.log_is_verified(&self.topology.read(), std::time::Instant::now())
+    }
+
+    fn log_is_verified(&self, topology: &Topology, now: std::time::Instant) -> bool {
         let log = topology.owners[usize::from(self.log_slot)].as_ref();
-        log.is_some_and(|log| log.link.status.is_verified(std::time::Instant::now()))
+        log.is_some_and(|log| log.link.status.is_verified(now))
     }
 
     /// Keeps the map of slots up to date until the pause before the next reading is over.
     async fn step(&self) {
         let read = self.read_map().await;
-        let is_complete = match read {
-            Ok(()) => self.topology.read().owners.iter().all(Option::is_some),
-            Err(why) => {
-                self.note_trouble(&why);
-                false
-            }
-        };
+        let has_all = || self.topology.read().owners.iter().all(Option::is_some);
+        let read =
+            read.and_then(|()| if has_all() { Ok(()) } else { Err("some slots have no master".into()) });
+        let is_complete = read.map_err(|why| self.note_trouble(&why)).is_ok();
         let is_away = || self.links().iter().any(|link| link.trouble().is_some());
         let is_unsettled = !is_complete || *self.unsettled_until.lock() > Instant::now() || is_away();
         let pause = if is_unsettled { UNSETTLED_PAUSE } else { SETTLED_PAUSE };
         let _ = timeout(pause, self.wanted.notified()).await;
-        // A burst of redirections leads to one question.
         sleep(BURST).await;
     }
 
+    /// Notes why slots have no master. Logs each reason once until another one follows.
     fn note_trouble(&self, why: &Arc<str>) {
         let before = std::mem::replace(&mut *self.trouble.lock(), Arc::clone(why));
         if before != *why {
-            tracing::warn!(address = %self.settings.address, %why, "the slots of the cluster are unknown");
+            tracing::warn!(address = %self.settings.address, %why, "keys of the remote tier can't be used");
         }
     }
 
@@ -176,10 +176,9 @@ impl Cluster {
     async fn read_map(&self) -> Result<(), Arc<str>> {
         let mut connected: Vec<_> = self.links().iter().filter_map(|link| link.connections().ok()).collect();
         // Another one each time, so that a node that learns late doesn't decide for long.
-        if !connected.is_empty() {
-            let first = self.shared.generations.load(Ordering::Relaxed) as usize % connected.len();
-            connected.rotate_left(first);
-        }
+        let turn = self.readings.fetch_add(1, Ordering::Relaxed);
+        let first = turn.checked_rem(connected.len()).unwrap_or(0);
+        connected.rotate_left(first);
         for connections in connected {
             let asked = timeout(self.connector.timeout(), view(&connections)).await;
             if let Ok(Ok((info, ranges))) = asked
@@ -390,6 +389,7 @@ const SETTLED_PAUSE: Duration = Duration::from_secs(10);
 const UNSETTLED_PAUSE: Duration = Duration::from_millis(250);
 /// Time after a change within which all nodes know of it.
 const UNSETTLED_FOR: Duration = Duration::from_secs(5);
+/// Minimum pause between two readings, so that a burst of redirections leads to few of them.
 const BURST: Duration = Duration::from_millis(50);
 /// The map of a cluster in which each slot has another master than the one before it, with some replicas.
 pub(super) const REPLY_BYTES_MAX: usize = 4 << 20;

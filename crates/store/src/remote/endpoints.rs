@@ -1,16 +1,18 @@
 //! Several addresses of one master, the nearest first.
 //!
 //! The next endpoint is tried after each failure. While another one than the first is used, the nearer ones are probed, and the connection
-//! moves back to one of them that has worked for a while. Endpoints must lead to the same data: the log there must have the id that is known
-//! here, since two masters are never one store.
+//! moves back to one of them that has worked for a while. Endpoints must lead to the same data: an endpoint other than the last one is used
+//! only if the log there has the id that is known here, since two masters are never one store. Behind the last one, the log may be new: a
+//! server that has lost its data is still the same store.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::cmd;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::heartbeat::{Beat, Role};
@@ -29,6 +31,8 @@ pub(super) struct Endpoints {
     names: Names,
     log_seen: Arc<LastSeen>,
     return_after: Duration,
+    /// Last endpoint that was used.
+    used: Mutex<Option<Connector>>,
     /// Last reason why a nearer endpoint isn't used, logged once.
     refusal: Mutex<Option<Arc<str>>>,
 }
@@ -45,6 +49,7 @@ impl Endpoints {
             names: Names::new(&settings.prefix),
             log_seen,
             return_after: settings.return_after,
+            used: Mutex::default(),
             refusal: Mutex::default(),
         }
     }
@@ -106,7 +111,7 @@ impl Endpoints {
                     Ok(()) => *since = since.or(Some(Instant::now())),
                     Err(why) => {
                         *since = None;
-                        self.note_refusal(&self.connectors[index], why).await;
+                        self.note_refusal(&self.connectors[index], why);
                     }
                 }
                 if since.is_some_and(|since| since.elapsed() >= wait) {
@@ -117,8 +122,8 @@ impl Endpoints {
         }
     }
 
-    async fn note_refusal(&self, connector: &Connector, why: Arc<str>) {
-        let mut refusal = self.refusal.lock().await;
+    fn note_refusal(&self, connector: &Connector, why: Arc<str>) {
+        let mut refusal = self.refusal.lock();
         if refusal.as_ref() != Some(&why) {
             tracing::warn!(server = connector.host().map(tracing::field::display), %why, "a nearer endpoint of the store isn't used");
             *refusal = Some(why);
@@ -133,13 +138,23 @@ impl Endpoints {
             if beat.role == Role::Other {
                 return Err("the server is not a master".into());
             }
-            self.check(&wire).await
+            self.check_data(&wire).await
         };
         timeout(connector.timeout(), probing).await.unwrap_or_else(|_| Err("no reply".into()))
     }
 
+    /// Checks whether an endpoint may be used over this new connection, and notes that it is.
+    pub(super) async fn check(&self, connector: &Connector, wire: &Wire) -> Result<(), Arc<str>> {
+        let is_same = self.used.lock().as_ref().is_some_and(|used| used.is_same(connector));
+        if !is_same {
+            self.check_data(wire).await?;
+            *self.used.lock() = Some(connector.clone());
+        }
+        Ok(())
+    }
+
     /// Checks that a connection leads to the known data.
-    pub(super) async fn check(&self, wire: &Wire) -> Result<(), Arc<str>> {
+    async fn check_data(&self, wire: &Wire) -> Result<(), Arc<str>> {
         let Some(known) = self.log_seen.id() else { return Ok(()) };
         match self.log_id(wire).await.map_err(|error| with_causes(&error))? {
             Some(id) if id == known => Ok(()),
@@ -166,5 +181,7 @@ fn chance() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
+/// Maximum pause between two probes.
 const PROBED_EVERY_MAX: Duration = Duration::from_secs(1);
+/// Maximum length of a reply to a probe.
 const REPLY_BYTES_MAX: usize = 64 << 10;

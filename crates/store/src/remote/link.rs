@@ -44,6 +44,7 @@ pub(super) struct Link {
 }
 
 /// State that the links of a store share.
+#[derive(Default)]
 pub(super) struct Shared {
     pub(super) watchers: Arc<Watchers>,
     pub(super) generations: Arc<AtomicU32>,
@@ -206,7 +207,7 @@ impl Link {
         if self.process_beat(opened.beat, &mut clock) == Role::Other {
             return Err(OpenError::NoMaster);
         }
-        self.master.check(&opened.connections.control).await.map_err(OpenError::OtherData)?;
+        self.master.check(connector, &opened.connections.control).await.map_err(OpenError::OtherData)?;
         *self.state.write() = State::Up(Arc::clone(&opened.connections));
         let server = connector.host().map(tracing::field::display);
         tracing::info!(address = %self.address, server, generation = source.generation, "remote tier connected");
@@ -376,6 +377,7 @@ fn pause(failures: u32, chance: u32) -> Duration {
     Duration::from_millis((u64::from(chance) * longest_ms) >> 32)
 }
 
+/// Time within which sentinels usually answer after the start. Until then, an unknown master isn't worth a warning.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_millis(500);
 const FIRST_MS: u64 = 50;
 /// Maximum pause, so that a server is used within a second after its return.

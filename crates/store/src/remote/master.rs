@@ -65,7 +65,7 @@ impl Master {
         }
     }
 
-    /// Asks the sentinels once, if there are any, and returns the current master.
+    /// Asks the sentinels, or tries the addresses, once, and returns the server to examine.
     pub(super) async fn find_once(&self) -> Result<Connector, Arc<str>> {
         match self {
             Self::Fixed(connector) => Ok(connector.clone()),
@@ -100,10 +100,10 @@ impl Master {
     }
 
     /// Checks that a new connection leads to the data of the earlier ones.
-    pub(super) async fn check(&self, wire: &Wire) -> Result<(), Arc<str>> {
+    pub(super) async fn check(&self, connector: &Connector, wire: &Wire) -> Result<(), Arc<str>> {
         match self {
             Self::Fixed(_) | Self::OfService(_) => Ok(()),
-            Self::OfEndpoints(endpoints) => endpoints.check(wire).await,
+            Self::OfEndpoints(endpoints) => endpoints.check(connector, wire).await,
         }
     }
 

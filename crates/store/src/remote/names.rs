@@ -146,8 +146,8 @@ impl Names {
 
     /// Returns such a name in a cluster slot that a node owns.
     pub(super) fn probe_in(&self, owns: impl Fn(u16) -> bool) -> String {
-        let names = (0..PROBES_MAX).map(|number| format!("{}:{number}", self.probe()));
-        names.into_iter().find(|name| owns(hash_slot(name.as_bytes()))).unwrap_or_else(|| self.probe())
+        let mut names = (0..PROBES_MAX).map(|number| format!("{}:{number}", self.probe()));
+        names.find(|name| owns(hash_slot(name.as_bytes()))).unwrap_or_else(|| self.probe())
     }
 
     /// Returns the meaning of a name that the server reports.

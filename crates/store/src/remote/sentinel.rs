@@ -36,6 +36,7 @@ pub(super) type Found = Result<FoundMaster, Arc<str>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundMaster {
     pub(super) host: Host,
+    /// Whether the sentinel is replacing the master.
     is_changing: bool,
     epoch: u64,
     /// Number of its replicas, whether they are connected or not.
@@ -125,7 +126,6 @@ impl MasterFinder {
             let view = self.ask(&wire, sentinel.timeout()).await?;
             self.note(index, view);
             let _ = timeout(ASKED_AGAIN_AFTER, announced.notified()).await;
-            // A burst of announcements leads to few questions.
             sleep(BURST).await;
         }
     }
@@ -143,6 +143,7 @@ impl MasterFinder {
 
     fn note(&self, index: usize, view: View) {
         let mut views = self.views.lock();
+        // During a fail-over, a sentinel names the old master with the new epoch.
         let is_changing = matches!(view, View::Master(FoundMaster { is_changing: true, .. }));
         if is_changing && matches!(views[index], View::Master(_)) {
             return;
@@ -210,7 +211,6 @@ fn master(answer: Value) -> Result<FoundMaster, BackingError> {
     match fields.get("ip").zip(port).and_then(|(name, port)| Host::reported(name, port)) {
         Some(host) => Ok(FoundMaster {
             host,
-            // During a fail-over, a sentinel names the old master with the new epoch.
             is_changing: fields.get("flags").is_some_and(|flags| flags.contains("failover_in_progress")),
             epoch: number("config-epoch").unwrap_or(0),
             replicas: number("num-slaves").and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
@@ -232,6 +232,7 @@ fn text(value: Value) -> Option<String> {
 const ANNOUNCEMENT: &str = "+switch-master";
 /// Pause between two questions to a sentinel, and before it is connected again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Minimum pause between two questions, so that a burst of announcements leads to few of them.
 const BURST: Duration = Duration::from_millis(20);
 /// Maximum size of a reply.
 const REPLY_BYTES_MAX: usize = 64 << 10;

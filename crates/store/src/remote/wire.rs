@@ -65,8 +65,8 @@ pub(super) enum OpenError {
     /// No sentinel knows a master.
     #[error("no master is known: {0}")]
     UnknownMaster(Arc<str>),
-    /// The sentinels have named another master meanwhile.
-    #[error("another server has become the master")]
+    /// Another server is the master, or a nearer endpoint works again.
+    #[error("another address is used")]
     Moved,
     #[error("connection setup failed")]
     SetUp(#[source] BackingError),

@@ -47,6 +47,19 @@ async fn the_nearest_that_works_is_used() {
     }
 }
 
+/// A server that restarts empty is still the same store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_lost_its_data_is_used_again() {
+    let mut redis = Redis::start("");
+    let far = FaultProxy::start(redis.address());
+    let tier = connected(settings(&[url(redis.address()), url(far.address())])).await;
+    let before = tier.log_state().await.unwrap().id;
+    redis.kill();
+    until("the connection is lost", async || tier.trouble().is_some()).await;
+    redis.start_again();
+    until("it has a new log", async || tier.log_state().await.is_ok_and(|state| state.id != before)).await;
+}
+
 /// Two masters are never one store.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_server_is_not_an_endpoint() {

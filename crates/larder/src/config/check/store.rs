@@ -82,6 +82,9 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
 /// Returns the settings that the URLs contain.
 fn address(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
     let endpoints = table.list("endpoints");
+    if endpoints.is_empty() {
+        scope.refuse(table, &["return_after"], "only applies to `endpoints`");
+    }
     match (table.node("url"), endpoints) {
         (None, []) => {
             scope.error_in(table, "expected `url` or `endpoints`");
