@@ -305,17 +305,16 @@ impl RedisCluster {
         }
     }
 
-    /// Returns the node that a master has for a slot.
+    /// Waits until a node that has ended owns no slot any more, because its replica has taken over.
     #[track_caller]
-    pub fn owner(&self, slot: u16) -> usize {
-        let key = (0u32..)
-            .map(|number| format!("key-{number}"))
-            .find(|key| resp::hash_slot(key.as_bytes()) == slot);
-        let key = key.expect("each slot has keys");
-        let is_owner = |node: &Redis| {
-            node.command("ROLE").starts_with('*') && !node.command(&format!("PTTL {key}")).starts_with('-')
-        };
-        self.nodes.iter().position(is_owner).expect("a slot has an owner")
+    pub fn wait_until_replaced(&self, node: usize) {
+        let address = format!("{}@", self.nodes[node].address());
+        wait::until_true("the replica has taken over", || {
+            let nodes = self.nodes[0].command("CLUSTER NODES");
+            let line = nodes.lines().find(|line| line.contains(&address)).expect("a known node");
+            // Slots follow eight other fields.
+            line.split(' ').count() == 8
+        });
     }
 
     fn id(&self, node: usize) -> String {
