@@ -19,7 +19,6 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
-use crate::doctor;
 use crate::inherited::Inherited;
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
@@ -27,6 +26,7 @@ use crate::notify::Manager;
 use crate::process::{Controls, Process, Running};
 use crate::tier;
 use crate::upgrade::{Predecessor, Succession};
+use crate::{allocator, doctor};
 
 /// Build information for the metrics.
 const BUILD: BuildInfo =
@@ -63,6 +63,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     logging::report_to(&telemetry);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
+    allocator::give_back_soon();
     doctor::raise_open_files();
     // Do everything that can fail before the first accept: a later error would reset the connections of clients.
     let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;

@@ -13,7 +13,7 @@ use terminal::quantity::whole_number;
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program, WORKERS};
 use crate::default_file::{self, FileArguments};
 use crate::doctor;
-use crate::{allocator, lifecycle};
+use crate::lifecycle;
 
 /// Run a Redis-compatible cache server
 ///
@@ -164,7 +164,6 @@ pub(crate) fn start(
     inherited: Vec<Vec<TcpListener>>,
 ) -> anyhow::Result<(Server, KvControl)> {
     doctor::warn(settings);
-    allocator::give_back_soon();
     let begin = engine::Settings {
         bytes_max: settings.bytes_max,
         policy: settings.policy,
@@ -197,7 +196,7 @@ pub(crate) fn start(
         tls: settings.tls.clone(),
         save_file,
         cluster: settings.cluster.clone(),
-        trim: allocator::TRIM,
+        trim: crate::allocator::TRIM,
         on_failure: lifecycle::end_process,
         on_shutdown: lifecycle::stop_process,
     };

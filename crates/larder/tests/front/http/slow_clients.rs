@@ -566,9 +566,7 @@ fn bytes_that_clients_make_the_gateway_hold_stay_within_the_memory() {
         let larder = with(&config, &origin);
         let kept = hold(&larder);
         settle(&larder);
-        // A worker frees memory as it handles requests.
         wait::until_true(&format!("{what}: the held bytes are within the memory"), || {
-            larder.get("/page");
             larder.resident_bytes() <= limit
         });
         let held = larder.metric("larder_store_bytes", &[]);
