@@ -1,6 +1,6 @@
 //! The parameters of a purge, from a JSON body or from the query.
 
-use gateway::{PurgeMode, PurgeOrder, TagsMatch};
+use gateway::{PurgeMode, PurgeOrder, PurgeWait, TagsMatch};
 use serde::Deserialize;
 
 use crate::answer::{Refusal, json_object};
@@ -22,6 +22,8 @@ struct Body {
     mode: Mode,
     #[serde(default)]
     dry_run: bool,
+    #[serde(default)]
+    wait: Wait,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -39,6 +41,15 @@ enum Mode {
     Hard,
     Soft,
     Refresh,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Wait {
+    #[default]
+    All,
+    Near,
+    None,
 }
 
 /// Parses the purge order.
@@ -86,6 +97,11 @@ impl Body {
                 Mode::Refresh => PurgeMode::Refresh,
             },
             dry_run: self.dry_run,
+            wait: match self.wait {
+                Wait::All => PurgeWait::All,
+                Wait::Near => PurgeWait::Near,
+                Wait::None => PurgeWait::None,
+            },
         }
     }
 }
@@ -126,6 +142,10 @@ fn set(order: &mut PurgeOrder, name: &str, value: String) -> Result<(), Refusal>
             let mode = PurgeMode::from_word(&value);
             order.mode = mode.ok_or_else(|| bad("expected `mode` to be `hard`, `soft` or `refresh`"))?;
         }
+        "wait" => {
+            let wait = PurgeWait::from_word(&value);
+            order.wait = wait.ok_or_else(|| bad("expected `wait` to be `all`, `near` or `none`"))?;
+        }
         "" => return Err(bad("an empty parameter: write & inside the URL as %26")),
         _ => return Err(unknown(name)),
     }
@@ -146,8 +166,8 @@ fn bad(message: &str) -> Refusal {
 
 fn unknown(name: &str) -> Refusal {
     bad(&format!(
-        "`{name}` is no parameter: there are `url`, `tag`, `match`, `site`, `host`, `prefix`, `everything`, `mode` and \
-         `dry_run`; write & inside the URL as %26"
+        "`{name}` is no parameter: there are `url`, `tag`, `match`, `site`, `host`, `prefix`, `everything`, `mode`, \
+         `dry_run` and `wait`; write & inside the URL as %26"
     ))
 }
 
@@ -207,6 +227,7 @@ mod tests {
         check(Some("url=http://h/?a=1&b=2"), "", Err("`b` is no parameter"));
         check(Some("url=a&url=b"), "", Err("twice"));
         check(Some("url=a&mode=no"), "", Err("expected `mode`"));
+        check(Some("url=a&wait=no"), "", Err("expected `wait`"));
         check(Some("url=%f"), "", Err("percent-encoded"));
         check(Some("url=%ff"), "", Err("percent-encoded"));
         check(Some("url=a"), "{}", Err("not in both"));
@@ -223,11 +244,16 @@ mod tests {
             host: Some("h".to_owned()),
             prefix: Some("/p".to_owned()),
             dry_run: true,
+            wait: PurgeWait::Near,
             ..PurgeOrder::default()
         };
-        let body = r#"{"tags":["a","b c"],"match":"all","site":"s","host":"h","prefix":"/p","dry_run":true}"#;
+        let body = r#"{"tags":["a","b c"],"match":"all","site":"s","host":"h","prefix":"/p","dry_run":true,"wait":"near"}"#;
         check(None, body, Ok(order.clone()));
-        check(Some("tag=a&tag=b%20c&match=all&site=s&host=h&prefix=/p&dry_run=true"), "", Ok(order));
+        check(
+            Some("tag=a&tag=b%20c&match=all&site=s&host=h&prefix=/p&dry_run=true&wait=near"),
+            "",
+            Ok(order),
+        );
         let all = PurgeOrder { everything: true, ..PurgeOrder::default() };
         check(None, r#"{"everything":true}"#, Ok(all.clone()));
         check(Some("everything=true"), "", Ok(all));

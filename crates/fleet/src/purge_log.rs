@@ -11,13 +11,15 @@ use cache::invalidation::shared::Posted;
 use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
 use store::backing::{
-    AppendOutcome, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogState, Replication, Source,
+    AppendOutcome, Backing, BackingError, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogPart,
+    LogState, Replication, Source,
 };
 use store::fleet::{Arrivals, Fleet, InstanceId};
 use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::origins::Origins;
 use crate::touch::Touch;
 
 /// Purge log of the tier, and the membership of this instance.
@@ -45,6 +47,10 @@ pub struct FleetLog {
     turn: tokio::sync::Mutex<()>,
     /// The last answer of the replicas.
     replicated: tokio::sync::Mutex<Replicated>,
+    /// How far the logs of other regions have been carried into this one.
+    pub origins: Mutex<Origins>,
+    /// Notified when this instance has read on.
+    pub heard: Notify,
     /// Notified when the outbox gets a purge.
     pub posted: Notify,
 }
@@ -111,6 +117,8 @@ impl FleetLog {
                 upto: Posted(0),
                 replication: Replication::Complete,
             }),
+            origins: Mutex::default(),
+            heard: Notify::new(),
             posted: Notify::new(),
         }
     }
@@ -140,9 +148,10 @@ impl FleetLog {
         written.filter(|purge| purge.id == id).for_each(|purge| purge.is_read = true);
     }
 
-    /// Notes that the log that was read has been lost.
-    pub fn own_were_lost(&self) {
+    /// Notes that the log that was read has been lost, and is read from its beginning.
+    pub fn was_lost(&self) {
         self.outbox.lock().written.iter_mut().for_each(|(_, purge)| purge.is_read = false);
+        self.origins.lock().clear();
     }
 
     /// Waits until most servers of the tier have the purges that were written up to a position. Purges that wait at the same time share a
@@ -213,6 +222,19 @@ impl FleetLog {
             self.outbox.lock().sent(records.len(), Instant::now());
             self.trim(state).await;
         }
+    }
+
+    /// Appends records that are no purges of this instance. Returns the end of the log.
+    ///
+    /// # Errors
+    /// Returns the tier's error.
+    pub(crate) async fn append(&self, records: &[Bytes]) -> Result<LogCursor, BackingError> {
+        let _turn = self.turn.lock().await;
+        let AppendOutcome::Taken(state) = self.backing.append_log(records).await? else {
+            return Err(BackingError::Full);
+        };
+        self.trim(state).await;
+        Ok(state.cursor())
     }
 
     /// Writes all purges of the outbox, retrying until `end`. Returns the number of unwritten purges.
@@ -301,8 +323,37 @@ impl FleetLog {
 
     /// Waits until all instances have read the log up to a position, but at most for the verification time plus one second.
     pub async fn reach(&self, place: LogCursor) -> Arrivals {
-        self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
+        self.fleet.reach(place, self.reach_wait_max()).await
     }
+
+    /// Returns the maximum wait for the instances that a purge has to reach.
+    pub fn reach_wait_max(&self) -> Duration {
+        self.verification + Duration::from_secs(1)
+    }
+}
+
+/// Reads the records after a position, and compares the log with the part that was read before. To detect a log that was reset and has grown
+/// to the same length since, it reads the record before the position again.
+///
+/// # Errors
+/// Returns the tier's error.
+pub async fn read_behind(
+    backing: &dyn Backing,
+    from: LogCursor,
+    last: Option<LastRecord>,
+) -> Result<(LogPart, Continuity), BackingError> {
+    if let Some(last) = last {
+        let mut part = backing.read_log(LogCursor { offset: last.begins, ..from }).await?;
+        let continuity = part.continues(&from, &last);
+        part.records.retain(|record| record.end > from.offset);
+        // The last known record may fill the whole read. The records after it are then read separately.
+        if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
+            return Ok((part, continuity));
+        }
+    }
+    let part = backing.read_log(from).await?;
+    let continuity = part.state.continues(&from);
+    Ok((part, continuity))
 }
 
 /// Returns the time since which the tier has not answered, given an error. A timeout belongs to the last of several operations, which

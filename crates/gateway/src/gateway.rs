@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fleet::counts::TierCounts;
+use fleet::regions::RegionStatus;
 use fleet::{StartTier, TIER_WRITERS};
 use futures_util::future::join_all;
 use origin::{OriginStats, Upstreams};
@@ -216,6 +217,8 @@ pub struct StoreMeasures<'a> {
     pub tier: Option<TierCounts>,
     /// Health of the tier behind memory.
     pub health: Option<Health>,
+    /// Region of the tier, if there are several.
+    pub region: Option<RegionStatus>,
 }
 
 /// A handle to a running data plane.
@@ -317,6 +320,7 @@ impl GatewayControl {
             usage: store.cache.memory.usage(),
             tier: store.tier.as_ref().map(|tier| tier.counts()),
             health: store.tier.as_ref().map(|tier| tier.health()),
+            region: store.tier.as_ref().and_then(|tier| Some(tier.region.as_ref()?.status())),
         })
     }
 
@@ -358,6 +362,9 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
     for _ in 0..TIER_WRITERS {
         let tier = Arc::clone(tier);
         background.spawn(async move { tier.write_behind().await });
+    }
+    for task in in_step::region_tasks(tier) {
+        background.spawn(task);
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use cache::Cache;
 use fleet::Tier;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use store::backing::{BackingError, LogCursor, Source, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -74,6 +76,19 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
         }
         tier.answers();
     }
+}
+
+/// Returns the tasks of this instance's region, which never end.
+pub(crate) fn region_tasks(tier: &Tier) -> Vec<BoxFuture<'static, ()>> {
+    let Some(region) = &tier.region else { return Vec::new() };
+    let (leading, confirming) = (Arc::clone(region), Arc::clone(region));
+    let mut tasks =
+        vec![async move { leading.lead().await }.boxed(), async move { confirming.confirm().await }.boxed()];
+    tasks.extend((0..region.peers.len()).map(|peer| {
+        let region = Arc::clone(region);
+        async move { region.follow(&region.peers[peer]).await }.boxed()
+    }));
+    tasks
 }
 
 /// Reason for reading the log.

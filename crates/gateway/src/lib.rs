@@ -47,7 +47,10 @@ mod worker;
 
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};
 pub use http1::{BodyError, RequestError};
-pub use purge::{InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls};
+pub use purge::{
+    InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, PurgeWait, RegionReach,
+    SiteUrls,
+};
 pub use question::{ExplainError, Explanation, Question};
 pub use routing::{path_spellings, route_of};
 pub use server::sockets::SocketOwner;

@@ -23,8 +23,8 @@ use store::{Change, FillId};
 use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
 
-pub use self::heard::{InstanceReach, PurgeReach};
-pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
+pub use self::heard::{InstanceReach, PurgeReach, RegionReach};
+pub use self::order::{PurgeError, PurgeHints, PurgeOrder, PurgeWait, SiteUrls};
 
 use self::order::{Miss, miss, sites, warnings, what_of};
 pub(crate) use self::url::asked_as;
@@ -154,7 +154,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     let warnings = warnings.into_iter().chain(missed).collect();
     let outcome = match order.dry_run {
         true => count_selected(&stores, &what).await,
-        false => purge_selected(&stores, what, order.mode).await,
+        false => purge_selected(&stores, what, order).await,
     };
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
 }
@@ -183,17 +183,17 @@ fn of_sites(live: &ActiveConfig, what: &PurgeTarget) -> BTreeSet<StoreIndex> {
 }
 
 /// Purges a selection. The cost doesn't depend on the number of stored responses.
-async fn purge_selected(stores: &[&Store], what: PurgeTarget, mode: PurgeMode) -> PurgeOutcome {
+async fn purge_selected(stores: &[&Store], what: PurgeTarget, order: &PurgeOrder) -> PurgeOutcome {
     let is_counted =
         stores.iter().all(|Store { cache, tier, .. }| tier.is_none() && cache.invalidations.lacks(&what));
-    let record = record(what, mode);
+    let record = record(what, order.mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
         let kept = cache.invalidations.purge(record.clone(), &[]);
         cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head))
     });
     let fills_doomed = doomed.sum();
     let said = heard::said(stores).await;
-    let fleet = heard::tell(stores, &said, &record).await;
+    let fleet = heard::tell(stores, &said, (&record, order.wait)).await;
     let id = Some(record.id.to_string());
     PurgeOutcome { id, fills_doomed, fleet, uncounted: !is_counted, ..PurgeOutcome::default() }
 }
@@ -302,7 +302,7 @@ impl OfUrl<'_> {
             // Fetches under keys that contain the URL and more parts are doomed, too.
             outcome.fills_doomed += cache.fetches.purge(|key, head| count::doom(&kept.reach, key, head));
         }
-        let fleet = heard::tell(stores, said, &record).await;
+        let fleet = heard::tell(stores, said, (&record, self.order.wait)).await;
         let refreshes = match mode {
             PurgeMode::Refresh => stale.into_iter().filter(|url| self.refresh(url)).count(),
             PurgeMode::Hard | PurgeMode::Soft => 0,

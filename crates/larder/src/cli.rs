@@ -12,6 +12,7 @@ use terminal::{OwnCommand, nearest, output};
 
 use crate::config::{Overrides, WORKERS, parse_address, parse_listen_address};
 use crate::default_file::{self, FileArguments};
+use gateway::PurgeWait;
 
 /// HTTP cache gateway (`larder serve`) and Redis-compatible cache server (`larder kv`)
 #[derive(Debug, Parser)]
@@ -305,8 +306,16 @@ pub(crate) struct PurgeArguments {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// Instances for which the command waits: those of all regions, or only those of this one, or none
+    #[arg(long, value_name = "all|near|none", default_value = "all", value_parser = parse_wait, conflicts_with = "dry_run")]
+    pub(crate) wait: PurgeWait,
+
     #[command(flatten)]
     pub(crate) admin: AdminArguments,
+}
+
+fn parse_wait(text: &str) -> Result<PurgeWait, &'static str> {
+    PurgeWait::from_word(text).ok_or("expected `all`, `near` or `none`")
 }
 
 /// Explain why a response was or wasn't cached

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fleet::counts::TierCounts;
+use fleet::regions::{PeerStatus, RegionStatus};
 use gateway::{GatewayControl, ServedCertificate, StoreMeasures};
 use kv::CommandMeasures;
 use origin::{BreakerStats, ServerState, ServerStats};
@@ -21,11 +22,12 @@ const ERRORS_OF_ALERTS: [&str; 3] = ["OOM", "WRONGPASS", "NOAUTH"];
 /// Adds the gauges of the store, of connections to origins and of certificates to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
-        for StoreMeasures { name, usage, tier, health } in gateway.stores() {
+        for StoreMeasures { name, usage, tier, health, region } in gateway.stores() {
             let store = name.unwrap_or_default();
             report_store(sample, store, &usage);
             tier.iter().for_each(|counts| report_tier(sample, store, counts));
             health.iter().for_each(|health| report_health(sample, store, health));
+            region.iter().for_each(|region| report_region(sample, region));
         }
         report_origins(sample, &gateway);
         report_certificates(sample, &gateway);
@@ -179,6 +181,13 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
     sample.add(Metric::TierPendingKeys, &[store], counts.pending);
     sample.add(Metric::TierUnusableTotal, &[store, "corrupt"], counts.corrupt);
     sample.add(Metric::TierUnusableTotal, &[store, "forged"], counts.forged);
+}
+
+fn report_region(sample: &mut Sample, region: &RegionStatus) {
+    sample.add(Metric::RegionCarrier, &[&region.name], u64::from(region.is_carrier));
+    for PeerStatus { name, lag, .. } in &region.peers {
+        sample.add(Metric::RegionPurgeLagSeconds, &[name], lag.as_secs_f64());
+    }
 }
 
 fn report_health(sample: &mut Sample, store: &str, health: &Health) {

@@ -48,6 +48,7 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
         name,
         verification,
         leases,
+        region: None,
     }))
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use fleet::regions::{StartPeer, StartRegion};
 use fleet::{MemoryUse, StartTier};
 use gateway::config::DEFAULT_STORE;
-use store::backing::Guarded;
+use store::backing::{Backing, Guarded};
 use store::remote::Remote;
 
-use crate::config::{RemoteTier, StoreTier};
+use crate::config::{RegionSettings, RemoteTier, StoreTier};
 
 /// Connects to the server of each store. Unreachable servers are not an error. Call it inside the background
 /// runtime.
@@ -16,25 +17,36 @@ use crate::config::{RemoteTier, StoreTier};
 ///
 /// Returns an error, in tests only, if the settings of the simulated tier can't be parsed.
 pub(crate) fn start(stores: &[StoreTier]) -> anyhow::Result<Vec<Option<StartTier>>> {
-    let start = |StoreTier { name, remote }: &StoreTier| match remote {
-        Some(remote) => Ok(Some(connect(remote))),
+    let start = |StoreTier { name, remote, region }: &StoreTier| match remote {
+        Some(remote) => Ok(Some(connect(remote, region.as_ref()))),
         None if name == DEFAULT_STORE => instead(),
         None => Ok(None),
     };
     stores.iter().map(start).collect()
 }
 
-fn connect(tier: &RemoteTier) -> StartTier {
-    let remote = Remote::connect(&tier.server);
-    let backing = Guarded::new(Box::new(remote), tier.deadlines, tier.breaker);
+fn connect(tier: &RemoteTier, region: Option<&RegionSettings>) -> StartTier {
     StartTier {
-        backing: Arc::new(backing),
+        backing: backing(tier),
         memory_use: MemoryUse::Kept,
         coherence: tier.coherence,
         name: tier.instance.clone().unwrap_or_else(of_machine),
         verification: tier.server.verification,
         leases: tier.leases,
+        region: region.map(|region| StartRegion {
+            name: region.name.clone(),
+            peers: region
+                .peers
+                .iter()
+                .map(|peer| StartPeer { name: peer.name.clone(), backing: backing(&peer.remote) })
+                .collect(),
+        }),
     }
+}
+
+fn backing(tier: &RemoteTier) -> Arc<dyn Backing> {
+    let remote = Remote::connect(&tier.server);
+    Arc::new(Guarded::new(Box::new(remote), tier.deadlines, tier.breaker))
 }
 
 /// Returns the host name and process id, because several instances may run on one machine.

@@ -40,10 +40,14 @@ pub struct SegmentId {
 pub(crate) const LIST: &[u8] = b"m";
 /// Start of the key of an instance's record, before the instance's id.
 pub(crate) const INSTANCE: &[u8] = b"i";
+/// Key of the record of a region, and of the lease of its carrier.
+pub const REGION: &[u8] = b"g";
 /// Length of the id of an instance.
 pub(crate) const INSTANCE_ID_BYTES: usize = 16;
 
 /// Returns whether a key is that of a record of a fleet.
 pub(crate) fn is_of_fleet(key: &[u8]) -> bool {
-    key == LIST || (key.len() == INSTANCE.len() + INSTANCE_ID_BYTES && key.starts_with(INSTANCE))
+    key == LIST
+        || key == REGION
+        || (key.len() == INSTANCE.len() + INSTANCE_ID_BYTES && key.starts_with(INSTANCE))
 }

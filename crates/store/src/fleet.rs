@@ -8,6 +8,8 @@
 //! `docs/internals/coherence.md` specifies the bytes.
 
 mod bytes;
+mod carried;
+mod region;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +22,12 @@ use tokio::time::{Instant, sleep_until};
 
 pub use self::bytes::{FormatError, MEMBERS_MAX, Member, NAME_BYTES_MAX};
 pub(crate) use self::bytes::{decode_list, encode_list};
+pub use self::carried::{Carried, CarriedWhat, LogEntry};
+pub use self::region::{
+    NOWHERE, PEERS_MAX, PeerRecord, REFUSAL_BYTES_MAX, REGION_NAME_BYTES_MAX, RegionRecord, cut,
+};
 
+pub use crate::address::REGION;
 use crate::address::{INSTANCE, INSTANCE_ID_BYTES, LIST};
 use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, PutOutcome, Tracking, Write};
 

@@ -53,9 +53,9 @@ use futures_util::future::try_join_all;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-pub use self::examine::{ExamineError, Examined, examine};
+pub use self::examine::{ExamineError, Examined, ExaminedPeer, examine, examine_peer};
 pub use self::settings::{
-    Address, EndpointError, Host, InvalidWord, RemoteSettings, Secret, Seeds, Sentinels, Server, Word,
+    Access, Address, EndpointError, Host, InvalidWord, RemoteSettings, Secret, Seeds, Sentinels, Server, Word,
 };
 pub use self::url::UrlError;
 
@@ -77,6 +77,7 @@ use crate::{FillId, SegmentId, SegmentPut};
 pub struct Remote {
     servers: Servers,
     names: Names,
+    access: Access,
     log_seen: Arc<log::LastSeen>,
     task: AbortHandle,
     runtime: Handle,
@@ -113,7 +114,8 @@ impl Remote {
             }
         };
         let names = Names::new(&settings.prefix);
-        Self { servers, names, log_seen, task, runtime: Handle::current() }
+        let (access, runtime) = (settings.access, Handle::current());
+        Self { servers, names, access, log_seen, task, runtime }
     }
 
     /// Returns the reason why there is no connection, without the credentials; `None` if connected.
@@ -305,7 +307,7 @@ impl Backing for Remote {
 
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
         Box::pin(self.run(Place::Log, move |_, connections| {
-            Box::pin(async move { log::read(&connections, &self.log_seen, from).await })
+            Box::pin(async move { log::read(&connections, (&self.log_seen, self.access), from).await })
         }))
     }
 

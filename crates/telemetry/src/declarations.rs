@@ -254,6 +254,10 @@ metrics! {
         "Purges by operators.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
         "Requests beyond the rate limit of their client, by the rule with the `rate_limit`; the limit of the site has no rule.";
+    RegionCarrier "larder_region_carrier" Gauge Count ["region"],
+        "1 if this instance carries the purges of other regions into the log of its own, else 0. One instance of each region does.";
+    RegionPurgeLagSeconds "larder_region_purge_lag_seconds" Gauge Seconds ["peer"],
+        "Time since this region last knew all purges of another region; since the start if it never has. It is below 2 s while the region is reached.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
         "Reloads of the configuration, by outcome.";
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],

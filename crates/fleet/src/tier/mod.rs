@@ -29,6 +29,7 @@ use crate::counts::{Counts, Event, TierCounts};
 use crate::late_write_guard::LateWriteGuard;
 use crate::leases::{HeldLease, LeaseLimits, Leases};
 use crate::purge_log::FleetLog;
+use crate::regions::{Region, StartRegion};
 use crate::segments::TierSegments;
 use crate::single_flight::SingleFlight;
 use crate::tier::behind::Backoff;
@@ -66,6 +67,8 @@ pub struct StartTier {
     pub verification: Duration,
     /// Lifetime of leases, and the maximum wait for one.
     pub leases: LeaseLimits,
+    /// Region of the tier, if there are several.
+    pub region: Option<StartRegion>,
 }
 
 /// The tier behind memory, with its pending writes, leases and purge log.
@@ -87,7 +90,9 @@ pub struct Tier {
     /// Number of reports that any record may have changed.
     flushes: AtomicU32,
     /// Purge log of all instances that share the tier.
-    pub log: FleetLog,
+    pub log: Arc<FleetLog>,
+    /// Region of the tier, if there are several.
+    pub region: Option<Arc<Region>>,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) counts: Arc<Counts>,
     /// Notified when a pending change is complete.
@@ -113,13 +118,16 @@ impl Tier {
     /// Opens the tier behind a memory.
     pub fn new(tier: StartTier, memory: Arc<Memory<CacheEntry>>, invalidations: Arc<Invalidations>) -> Self {
         let budget = memory.budget();
-        let StartTier { backing, memory_use, coherence, name, verification, leases } = tier;
+        let StartTier { backing, memory_use, coherence, name, verification, leases, region } = tier;
         let (counts, late_writes) = (Arc::new(Counts::default()), Arc::new(LateWriteGuard::default()));
         let leases =
             Leases::new(Arc::clone(&backing), Arc::clone(&late_writes), Arc::clone(&counts), (leases, &name));
+        let log = Arc::new(FleetLog::new(Arc::clone(&backing), &name, verification));
+        let region = region.map(|region| Region::new(region, Arc::clone(&log), Arc::clone(&invalidations)));
         Self {
-            log: FleetLog::new(Arc::clone(&backing), &name, verification),
+            log,
             segments: TierSegments::new(Arc::clone(&backing), Arc::clone(budget), Arc::clone(&counts)),
+            region: region.map(Arc::new),
             backing,
             memory_use,
             coherence,
@@ -174,6 +182,9 @@ impl Tier {
             tracing::warn!(store, keys, removals, "stopped before all changes reached the shared store");
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "write-behind queue flushed");
+        }
+        if let Some(region) = &self.region {
+            region.resign().await;
         }
         // After this, purges by other instances no longer wait for this instance.
         if let Err(error) = self.log.fleet.leave().await {

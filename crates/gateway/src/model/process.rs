@@ -54,6 +54,7 @@ impl Process {
             name: format!("cache-{}", wire.index),
             verification: VERIFICATION,
             leases: LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) },
+            region: None,
         };
         let worker = worker(tier);
         if let (Some(Rule::LogIsReadFirst), Some(log)) =

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use cache::Cache;
 use fleet::Tier;
-use fleet::purge_log::FleetLog;
+use fleet::origins::CarriedEffect;
+use fleet::purge_log::read_behind;
+use fleet::regions::arrival::RegionArrival;
 use futures_util::future::{join, join_all};
 use message::clock::now;
 use message::head::Scheme;
@@ -12,10 +14,11 @@ use serde::Serialize;
 use store::backing::{
     BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord, Replication,
 };
-use store::fleet::{Arrival, Arrivals};
-use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
+use store::fleet::{Arrival, Arrivals, Carried, CarriedWhat, LogEntry};
+use store::purge::{PurgeBytesError, PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
 
 use super::count::doom;
+use super::order::PurgeWait;
 use super::record;
 use super::url::split_url;
 use crate::active::ActiveConfig;
@@ -28,7 +31,7 @@ use crate::worker::Shared;
 /// Reach of a purge among the instances that share a tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReach {
-    /// Whether all instances have applied the purge, and all are listed.
+    /// Whether all instances have applied the purge, and all are listed, in all regions.
     pub complete: bool,
     /// The reach in each instance.
     pub instances: Vec<InstanceReach>,
@@ -38,11 +41,48 @@ pub struct PurgeReach {
     /// Stores whose replicas haven't confirmed the purge in time: a fail-over may lose it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_replicated: Vec<String>,
+    /// The reach in each other region.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionReach>,
+}
+
+/// Reach of a purge in another region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionReach {
+    /// Name of the region.
+    pub name: String,
+    /// Time until the region reported that all of its instances have applied the purge; `None` if it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete_ms: Option<u64>,
+    /// Reason why it isn't complete there yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
+}
+
+impl RegionReach {
+    fn of(arrival: RegionArrival) -> Self {
+        let name = arrival.name.into();
+        match arrival.after {
+            Ok(after) => Self { name, complete_ms: Some(millis(after)), pending: None },
+            Err(why) => Self { name, complete_ms: None, pending: Some(why.into()) },
+        }
+    }
+}
+
+/// Answers about a purge in one store.
+struct Reached {
+    arrivals: Arrivals,
+    replication: Replication,
+    regions: Vec<RegionArrival>,
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl PurgeReach {
-    fn of(store: &Store, reached: Result<(Arrivals, Replication), BackingError>) -> Self {
-        let (Arrivals { instances, is_complete }, replication) = match reached {
+    fn of(store: &Store, reached: Result<Reached, BackingError>) -> Self {
+        let Reached { arrivals: Arrivals { instances, is_complete }, replication, regions } = match reached {
             Ok(reached) => reached,
             Err(error) => {
                 tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
@@ -55,8 +95,10 @@ impl PurgeReach {
             Replication::Complete => Vec::new(),
             Replication::Incomplete => vec![store.name.clone()],
         };
-        let complete = is_complete && all && !instances.is_empty() && not_replicated.is_empty();
-        Self { complete, instances, not_replicated, ..Self::default() }
+        let regions: Vec<_> = regions.into_iter().map(RegionReach::of).collect();
+        let everywhere = regions.iter().all(|region| region.complete_ms.is_some());
+        let complete = is_complete && all && everywhere && !instances.is_empty() && not_replicated.is_empty();
+        Self { complete, instances, not_replicated, regions, ..Self::default() }
     }
 
     /// Combines the reach in two stores.
@@ -65,6 +107,7 @@ impl PurgeReach {
         self.instances.extend(other.instances);
         self.silent_stores.extend(other.silent_stores);
         self.not_replicated.extend(other.not_replicated);
+        self.regions.extend(other.regions);
         self
     }
 }
@@ -86,7 +129,7 @@ pub struct InstanceReach {
 
 impl InstanceReach {
     fn of(store: &Store, reach: Arrival) -> Self {
-        let reached_ms = reach.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let reached_ms = reach.after.map(millis);
         let store = store.given_name().map(str::to_owned);
         Self { name: reach.name.into(), id: reach.id.to_string(), store, reached_ms }
     }
@@ -112,7 +155,7 @@ pub(crate) async fn read_on(
             }
         };
         let (LogPart { state, records }, continuity) =
-            read_behind(log, from, invalidations.last_record()).await?;
+            read_behind(&*log.backing, from, invalidations.last_record()).await?;
         if continuity != Continuity::Whole {
             // The positions of responses in the lost log must not be compared with records of the new log, so the new log gets a
             // different name.
@@ -125,7 +168,7 @@ pub(crate) async fn read_on(
                 }
                 Continuity::Trimmed | Continuity::Whole => state,
             };
-            log.own_were_lost();
+            log.was_lost();
             invalidations.log_was_lost(LogCursor { id: state.id, offset: state.floor });
             continue;
         }
@@ -136,47 +179,51 @@ pub(crate) async fn read_on(
             invalidations.record_read(LastRecord::new(begins, record));
             begins = record.end;
         }
+        log.heard.notify_waiters();
         if end >= state.end || records.is_empty() {
             return Ok(LogCursor { id: state.id, offset: end });
         }
     }
 }
 
-/// Reads the records after a position, and compares the log with the part that was read before. To detect a log that was reset and
-/// has grown to the same length since, it reads the record before the position again.
-async fn read_behind(
-    log: &FleetLog,
-    from: LogCursor,
-    last: Option<LastRecord>,
-) -> Result<(LogPart, Continuity), BackingError> {
-    if let Some(last) = last {
-        let mut part = log.backing.read_log(LogCursor { offset: last.begins, ..from }).await?;
-        let continuity = part.continues(&from, &last);
-        part.records.retain(|record| record.end > from.offset);
-        // The last known record may fill the whole read. The records after it are then read separately.
-        if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
-            return Ok((part, continuity));
-        }
+fn apply(shared: &Shared, store: (&Cache, &Tier), LogRecord { bytes, end }: &LogRecord) {
+    match LogEntry::decode(bytes) {
+        Ok(LogEntry::Purge(record)) => apply_purge(shared, store, record, *end),
+        Ok(LogEntry::Carried(carried)) => apply_carried(shared, store, carried, *end),
+        Err(error) => apply_purge(shared, store, unreadable(&error), *end),
     }
-    let part = log.backing.read_log(from).await?;
-    let continuity = part.state.continues(&from);
-    Ok((part, continuity))
 }
 
-fn apply(shared: &Shared, (cache, tier): (&Cache, &Tier), LogRecord { bytes, end }: &LogRecord) {
-    let record = PurgeRecord::decode(bytes).unwrap_or_else(|error| {
-        tracing::warn!(%error, "can't decode a record of the purge log: everything older counts as purged");
-        unknown()
-    });
+/// Applies a purge of another region.
+fn apply_carried(shared: &Shared, store: (&Cache, &Tier), carried: Carried, end: LogOffset) {
+    let effect = store.1.log.origins.lock().note(&carried, end);
+    match (effect, carried.what) {
+        (CarriedEffect::Known, _) | (CarriedEffect::Next, CarriedWhat::Position) => {
+            store.0.invalidations.hear_nothing(end);
+        }
+        (CarriedEffect::Next, CarriedWhat::Purge(purge)) => {
+            let record = PurgeRecord::decode(&purge).unwrap_or_else(|error| unreadable(&error));
+            apply_purge(shared, store, record, end);
+        }
+        (CarriedEffect::Unknown, _) | (CarriedEffect::Next, CarriedWhat::Beginning) => {
+            tracing::warn!(
+                "purges of another region may have been lost: everything older counts as purged softly"
+            );
+            apply_purge(shared, store, everything(PurgeMode::Soft), end);
+        }
+    }
+}
+
+fn apply_purge(shared: &Shared, (cache, tier): (&Cache, &Tier), record: PurgeRecord, end: LogOffset) {
     match &record.what {
         PurgeTarget::Url(url) => match keys_of_url(&shared.live.load(), url) {
             Some(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                heard((cache, tier), record, &keys, *end);
+                heard((cache, tier), record, &keys, end);
             }
-            None => cache.invalidations.hear_nothing(*end),
+            None => cache.invalidations.hear_nothing(end),
         },
-        PurgeTarget::Selected(_) | PurgeTarget::Everything => heard((cache, tier), record, &[], *end),
+        PurgeTarget::Selected(_) | PurgeTarget::Everything => heard((cache, tier), record, &[], end),
     }
 }
 
@@ -190,9 +237,14 @@ fn heard((cache, tier): (&Cache, &Tier), record: PurgeRecord, keys: &[&[u8]], en
 }
 
 /// Returns a purge of everything, in place of a record that can't be decoded.
-fn unknown() -> PurgeRecord {
+fn unreadable(error: &PurgeBytesError) -> PurgeRecord {
+    tracing::warn!(%error, "can't decode a record of the purge log: everything older counts as purged");
+    everything(PurgeMode::Hard)
+}
+
+fn everything(mode: PurgeMode) -> PurgeRecord {
     let at_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-    PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: PurgeTarget::Everything }
+    PurgeRecord { id: PurgeId([0; 16]), at_ms, mode, what: PurgeTarget::Everything }
 }
 
 /// Returns the keys of a URL. If the URL belongs to no site of this instance, its key has no site, because a reload may have removed
@@ -221,21 +273,22 @@ pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
 pub(super) async fn tell(
     stores: &[&Store],
     said: &[Vec<LogCursor>],
-    record: &PurgeRecord,
+    (record, wait): (&PurgeRecord, PurgeWait),
 ) -> Option<PurgeReach> {
     let told = stores.iter().zip(said).map(async |(store, said)| {
-        let log = &store.tier.as_ref()?.log;
-        Some(PurgeReach::of(store, tell_in((&store.cache, log), said, record).await))
+        let tier = store.tier.as_ref()?;
+        Some(PurgeReach::of(store, tell_in((&store.cache, tier), said, (record, wait)).await))
     });
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
 }
 
 /// Announces a purge to the instances of one store, and returns the reach. If the record can't be written now, it is written later.
 async fn tell_in(
-    (cache, log): (&Cache, &FleetLog),
+    (cache, tier): (&Cache, &Tier),
     said: &[LogCursor],
-    record: &PurgeRecord,
-) -> Result<(Arrivals, Replication), BackingError> {
+    (record, wait): (&PurgeRecord, PurgeWait),
+) -> Result<Reached, BackingError> {
+    let log = &tier.log;
     let before = cache.invalidations.log_read();
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
@@ -249,9 +302,23 @@ async fn tell_in(
         // Another task has written the record in the meantime.
         None => (log.backing.log_state().await?.cursor(), false),
     };
-    let (reached, replication) = join(log.reach(place), log.replicate(posted)).await;
+    let in_regions = async {
+        match (&tier.region, wait) {
+            (Some(region), PurgeWait::All) => region.reach(place, log.reach_wait_max()).await,
+            (Some(_), PurgeWait::Near | PurgeWait::None) | (None, _) => Vec::new(),
+        }
+    };
+    let near = async {
+        match wait {
+            PurgeWait::None => {
+                (Arrivals { instances: Vec::new(), is_complete: false }, Replication::Complete)
+            }
+            PurgeWait::All | PurgeWait::Near => join(log.reach(place), log.replicate(posted)).await,
+        }
+    };
+    let ((reached, replication), regions) = join(near, in_regions).await;
     let is_complete = reached.is_complete && !has_shrunk && log.sent() >= posted;
-    Ok((Arrivals { is_complete, ..reached }, replication))
+    Ok(Reached { arrivals: Arrivals { is_complete, ..reached }, replication, regions })
 }
 
 /// Returns the record that informs other instances that a request has changed the entries of a URL.

@@ -33,6 +33,39 @@ pub struct PurgeOrder {
     pub mode: PurgeMode,
     /// Whether to only count the responses that would be purged.
     pub dry_run: bool,
+    /// Instances for which the answer waits.
+    pub wait: PurgeWait,
+}
+
+/// Instances for which the answer to a purge waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PurgeWait {
+    /// Those of all regions.
+    #[default]
+    All,
+    /// Those of this region.
+    Near,
+    /// None: the answer comes once the purge is in the log.
+    None,
+}
+
+impl PurgeWait {
+    /// All values.
+    pub const ALL: [Self; 3] = [Self::All, Self::Near, Self::None];
+
+    /// Returns the name of the value in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Near => "near",
+            Self::None => "none",
+        }
+    }
+
+    /// Returns the value for a word used in the API.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|wait| wait.as_str() == word)
+    }
 }
 
 /// Reason why nothing can be purged. The enum isn't `#[non_exhaustive]`, because the admin API has a status for each reason.

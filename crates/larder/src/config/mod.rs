@@ -32,7 +32,9 @@ mod tests;
 use std::path::Path;
 
 pub(crate) use address::{parse_address, parse_listen_address};
-pub(crate) use check::{KvSettings, LogSettings, RemoteTier, Settings, StoreTier};
+pub(crate) use check::{
+    KvSettings, LogSettings, PeerSettings, RegionSettings, RemoteTier, Settings, StoreTier,
+};
 pub(crate) use environment::Environment;
 pub(crate) use file::Input;
 pub(crate) use locate::Sources;

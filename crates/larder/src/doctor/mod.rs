@@ -90,12 +90,16 @@ fn tell_gateway(gateway: &gateway::config::Config) -> bool {
 
 fn tell_stores(settings: &Settings) -> bool {
     let mut has_advice = false;
-    for StoreTier { name, remote } in &settings.tiers {
+    for StoreTier { name, remote, region } in &settings.tiers {
         let Some(remote) = remote else { continue };
         if name != DEFAULT_STORE {
             output::result(&format!("[stores.{name}]"));
         }
         has_advice |= tell(&store::findings(remote));
+        for peer in region.iter().flat_map(|region| &region.peers) {
+            output::result(&format!("[[region.peers]] {}", peer.name));
+            has_advice |= tell(&store::findings_of_peer(peer));
+        }
     }
     has_advice
 }

@@ -2,26 +2,53 @@
 
 use std::time::Duration;
 
-use store::remote::{Examined, examine};
+use store::remote::{ExamineError, Examined, ExaminedPeer, examine, examine_peer};
 
 use super::checks::{Advice, Finding, told};
-use crate::config::{RemoteTier, format_size};
+use crate::config::{PeerSettings, RemoteTier, format_size};
 
 /// Connects and checks the server.
 pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let examined = match runtime {
-        Ok(runtime) => runtime.block_on(examine(&tier.server)).map_err(|error| told(&error)),
-        Err(error) => Err(told(&error)),
-    };
-    match examined {
+    match wait_for(examine(&tier.server)) {
         Ok(examined) => judge(&examined, tier.deadlines.record),
-        Err(error) => vec![Finding {
-            setting: "url of the store".into(),
-            found: format!("{} ({error})", tier.server.address),
-            advice: Some(Advice { set: REACHABLE.to_owned(), why: ALONE }),
-        }],
+        Err(error) => vec![unreachable("url of the store", tier, &error, ALONE)],
     }
+}
+
+/// Connects to the store of another region, and checks it.
+pub(super) fn findings_of_peer(peer: &PeerSettings) -> Vec<Finding> {
+    match wait_for(examine_peer(&peer.remote.server)) {
+        Ok(examined) => judge_peer(&examined, &peer.name),
+        Err(error) => vec![unreachable("url of the region", &peer.remote, &error, UNPURGED)],
+    }
+}
+
+fn wait_for<T>(examined: impl Future<Output = Result<T, ExamineError>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| told(&error))?.block_on(examined).map_err(|error| told(&error))
+}
+
+fn unreachable(setting: &'static str, tier: &RemoteTier, error: &str, why: &'static str) -> Finding {
+    Finding {
+        setting: setting.into(),
+        found: format!("{} ({error})", tier.server.address),
+        advice: Some(Advice { set: REACHABLE.to_owned(), why }),
+    }
+}
+
+fn judge_peer(examined: &ExaminedPeer, name: &str) -> Vec<Finding> {
+    let region = match examined.region.as_deref() {
+        Some(found) => advised(
+            "name of the region",
+            found.to_owned(),
+            (found != name).then_some(("the name in the region's own configuration", OTHER_REGION)),
+        ),
+        None => advised("name of the region", "none".to_owned(), Some((RUNNING, NO_CARRIER))),
+    };
+    let round_trip = format!("{:.2} ms", examined.round_trip.as_secs_f64() * 1e3);
+    let permissions = permissions(&Examined { refused: examined.refused.clone(), ..Examined::default() });
+    let clock = examined.clock_ahead_ms.map(clock);
+    [region, good("round trip to the store", round_trip), permissions].into_iter().chain(clock).collect()
 }
 
 fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
@@ -149,6 +176,11 @@ const CUT_OFF: &str =
     "a master that is cut off from its replicas goes on accepting writes and purges, which a fail-over loses";
 const DEAF: &str = "instances don't notice changes by others";
 const NEEDED: &str = "without them operations fail";
+const UNPURGED: &str =
+    "purges of that region apply here once it is reached, and until then purges here are pending there";
+const OTHER_REGION: &str = "purges of a region with another name are not followed";
+const RUNNING: &str = "an instance that runs in the region, with `[region]` in its configuration";
+const NO_CARRIER: &str = "a region without a running instance confirms no purges";
 
 #[cfg(test)]
 mod tests {

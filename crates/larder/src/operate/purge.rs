@@ -5,8 +5,8 @@ use std::io::{self, BufRead as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use gateway::PurgeOrder;
 use gateway::config::DEFAULT_STORE;
+use gateway::{PurgeOrder, PurgeWait};
 use serde_json::{Value, json};
 use terminal::output;
 
@@ -95,7 +95,8 @@ enum End {
 /// hint.
 fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<String>) -> anyhow::Result<End> {
     let mode = mode(arguments);
-    let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
+    let order =
+        json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run, "wait": arguments.wait.as_str() });
     let answer = match post(&arguments.admin, "/purge", &order) {
         Ok(answer) => answer,
         Err(error) if error.is::<Refused>() => {
@@ -117,7 +118,7 @@ fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<Stri
     if number(&answer, "refreshes") > 0 {
         output::hint("it is being fetched again");
     }
-    Ok(match (reached(&answer), matched) {
+    Ok(match (reached(arguments, &answer), matched) {
         (false, _) => End::NotEverywhere,
         (true, 0) => End::NothingStored,
         (true, _) => End::Purged,
@@ -128,8 +129,8 @@ fn store_name(store: &str) -> String {
     if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") }
 }
 
-/// Prints how many of the instances that share a store have applied a purge. Returns whether all have.
-fn reached(answer: &Value) -> bool {
+/// Prints how many of the instances that share a store have applied a purge. Returns whether all have for which the command waits.
+fn reached(arguments: &PurgeArguments, answer: &Value) -> bool {
     let Some(fleet) = answer.get("fleet") else { return true };
     let instances: Vec<_> = list(fleet, "instances").collect();
     let silent: Vec<_> = texts(fleet, "silent_stores").collect();
@@ -146,8 +147,12 @@ fn reached(answer: &Value) -> bool {
         output::hint(&format!("{} ({}) has not confirmed it in time{place}", text("name"), text("id")));
     }
     let is_complete = flag(fleet, "complete");
-    if is_complete {
+    let is_pending = regions(fleet);
+    let is_awaited = arguments.wait != PurgeWait::None;
+    if is_complete || is_pending {
         tell_complete(&instances);
+    } else if !is_awaited && silent.is_empty() {
+        output::hint("the purge is in the log; no instance is waited for");
     } else if silent.is_empty() && unsafe_stores.is_empty() {
         output::hint("unknown whether these are all instances, and whether all have applied it");
     }
@@ -157,7 +162,31 @@ fn reached(answer: &Value) -> bool {
             "{which} has not received the purge yet: other instances apply it once it has"
         ));
     }
-    is_complete
+    is_complete || (!is_awaited && texts(fleet, "silent_stores").next().is_none())
+}
+
+/// Prints a line for each other region. Returns whether the purge is complete in this region and pending in others.
+fn regions(fleet: &Value) -> bool {
+    let mut is_pending = false;
+    for region in list(fleet, "regions") {
+        let name = region.get("name").and_then(Value::as_str).unwrap_or_default();
+        match (
+            region.get("complete_ms").and_then(Value::as_u64),
+            region.get("pending").and_then(Value::as_str),
+        ) {
+            (Some(after_ms), _) => {
+                output::hint(&format!(
+                    "all instances of the region {name} have applied it, after {after_ms} ms"
+                ));
+            }
+            (None, why) => {
+                is_pending = true;
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                output::hint(&format!("pending in the region {name}{why}"));
+            }
+        }
+    }
+    is_pending && list(fleet, "instances").all(|instance| reached_ms(instance).is_some())
 }
 
 /// Prints a line for each store.
@@ -198,6 +227,7 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         "everything": arguments.everything,
         "mode": mode,
         "dry_run": arguments.dry_run,
+        "wait": arguments.wait.as_str(),
     });
     let answer = post(&arguments.admin, "/purge", &order)?;
     texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
@@ -215,7 +245,7 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             selection(arguments)
         ));
         output::hint("purged responses aren't counted: use --dry-run to count them first");
-        let is_everywhere = reached(&answer);
+        let is_everywhere = reached(arguments, &answer);
         return Ok(match () {
             () if !is_everywhere => ExitCode::from(NOT_EVERYWHERE),
             () if known_sites.is_empty() => ExitCode::SUCCESS,

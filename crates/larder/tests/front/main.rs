@@ -58,6 +58,7 @@ mod fleet {
     pub(crate) mod instances;
     mod kv_store;
     pub(crate) mod purge_waits;
+    mod regions;
     mod remote_tier;
     pub(crate) mod sharing;
     mod store_failures;

@@ -130,6 +130,30 @@ impl LastRecord {
         Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
     }
 
+    /// Returns a position without a record before it.
+    pub fn nothing(at: LogOffset) -> Self {
+        Self { begins: at, end: at, hash: 0 }
+    }
+
+    /// Returns the end of the record.
+    pub fn end(&self) -> LogOffset {
+        self.end
+    }
+
+    /// Encodes the positions and the hash.
+    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
+        let words = [self.begins.0, self.end.0, self.hash].map(u64::to_le_bytes);
+        words.concat().try_into().expect("three words")
+    }
+
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(*bytes[8 * at..].first_chunk().expect("three words"));
+        Self { begins: LogOffset(word(0)), end: LogOffset(word(1)), hash: word(2) }
+    }
+
+    /// Length of the encoding in bytes.
+    pub(crate) const BYTES: usize = 24;
+
     /// Returns whether `record` is this one.
     fn is(&self, record: &LogRecord) -> bool {
         *self == Self::new(self.begins, record)

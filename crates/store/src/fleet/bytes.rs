@@ -97,13 +97,13 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), For
 }
 
 /// Appends a checksum, because a flipped bit would let an instance claim to have read further than it has.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = XxHash3_64::oneshot(&bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
-fn unsealed(bytes: &[u8]) -> Result<&[u8], FormatError> {
+pub(super) fn unsealed(bytes: &[u8]) -> Result<&[u8], FormatError> {
     let (content, checksum) = bytes.split_last_chunk().ok_or(FormatError)?;
     let is_whole = XxHash3_64::oneshot(content) == u64::from_le_bytes(*checksum);
     is_whole.then_some(content).ok_or(FormatError)

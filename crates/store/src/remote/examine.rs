@@ -9,14 +9,16 @@ use tokio::sync::Notify;
 
 use super::heartbeat::{Beat, Role};
 use super::master::Master;
-use super::names::Names;
+use super::names::{Digest, Names};
 use super::reply::{self, Refused};
 use super::settings::RemoteSettings;
 use super::wire::{Redirections, Wire};
-use crate::backing::BackingError;
+use crate::address::REGION;
+use crate::backing::{BackingError, RECORD_BYTES_MAX};
+use crate::fleet::RegionRecord;
 
 /// Properties of a server; `None` for each one that the server doesn't report.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
     /// Name and version, such as `redis 7.0.15`.
     pub version: Option<String>,
@@ -47,11 +49,40 @@ pub struct Examined {
 #[error(transparent)]
 pub struct ExamineError(Box<dyn Error + Send + Sync>);
 
+/// Properties of the store of another region, which is only read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExaminedPeer {
+    /// Median round trip time of several pings.
+    pub round_trip: Duration,
+    /// Milliseconds by which the server's clock is ahead of this process's clock.
+    pub clock_ahead_ms: Option<i64>,
+    /// Name of the region to which the store belongs; `None` if no instance of it is running.
+    pub region: Option<Box<str>>,
+    /// Required commands that this user may not use, or that the server doesn't know.
+    pub refused: Vec<&'static str>,
+}
+
 /// Connects as an instance would, and queries the server. Writes only one key, which it removes again. Call it inside a tokio runtime.
 ///
 /// # Errors
 /// If the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
+    let (wire, redirections) = open(settings).await?;
+    let names = Names::new(&settings.prefix);
+    ask(&wire, &names, redirections).await.map_err(|error| ExamineError(error.into()))
+}
+
+/// Connects as the carrier of another region would, and queries the server, without writing.
+///
+/// # Errors
+/// If the connection can't be opened, or breaks.
+pub async fn examine_peer(settings: &RemoteSettings) -> Result<ExaminedPeer, ExamineError> {
+    let (wire, _) = open(settings).await?;
+    let names = Names::new(&settings.prefix);
+    ask_peer(&wire, &names).await.map_err(|error| ExamineError(error.into()))
+}
+
+async fn open(settings: &RemoteSettings) -> Result<(Wire, Redirections), ExamineError> {
     let connector = Master::new(settings, &Arc::default())
         .find_once()
         .await
@@ -59,12 +90,25 @@ pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError
     let ignore = |_| Ok::<(), ()>(());
     let opened = connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await;
     let (wire, _driving) = opened.map_err(|error| ExamineError(error.into()))?;
-    let names = Names::new(&settings.prefix);
-    ask(&wire, &names, connector.redirections()).await.map_err(|error| ExamineError(error.into()))
+    Ok((wire, connector.redirections()))
+}
+
+async fn ask_peer(wire: &Wire, names: &Names) -> Result<ExaminedPeer, BackingError> {
+    let refused = refused(wire, &reading(&names.probe())).await?;
+    let beat = Beat::of(wire, Redirections::Unexpected).await?;
+    let mut question = cmd("GETRANGE");
+    question.arg(names.record_of(REGION, Digest::of(REGION))).arg(0).arg(RECORD_BYTES_MAX - 1);
+    // The user may be forbidden to read it, which is in `refused`.
+    let record = reply::of(wire.ask_one(&question).await?).ok();
+    let record = record.and_then(|value| reply::part(value, RECORD_BYTES_MAX).ok()?);
+    let region = record.and_then(|bytes| RegionRecord::decode(&bytes).ok()).map(|record| record.name);
+    let clock_ahead_ms = beat.clock.map(|clock| clock.ahead_us() / 1000);
+    Ok(ExaminedPeer { round_trip: median_round_trip(wire).await?, clock_ahead_ms, region, refused })
 }
 
 async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<Examined, BackingError> {
-    let refused = refused(wire, names).await?;
+    let probe = names.probe();
+    let refused = refused(wire, &[&reading(&probe)[..], &writing(&probe)].concat()).await?;
     let [info, memory, policy, tracked, replicas] = wire.ask_for(&settings()).await?;
     let beat = Beat::of(wire, Redirections::Unexpected).await?;
     Ok(Examined {
@@ -97,30 +141,40 @@ fn settings() -> Pipeline {
     question
 }
 
-/// Tries each required command, on an unused key, and returns the refused ones.
-async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
-    let probe = &*names.probe();
-    let commands: [(&'static str, &[&str]); 19] = [
-        ("CLIENT TRACKING", &["ON", "OPTIN"]),
-        ("CLIENT CACHING", &["YES"]),
-        ("SET", &[probe, "0", "PX", "1000"]),
-        ("GETRANGE", &[probe, "0", "0"]),
-        ("STRLEN", &[probe]),
-        ("APPEND", &[probe, "1"]),
-        ("PTTL", &[probe]),
-        ("PEXPIRE", &[probe, "1000"]),
-        ("WATCH", &[probe]),
-        ("UNWATCH", &[]),
-        ("MULTI", &[]),
-        ("EXEC", &[]),
-        ("RENAME", &[probe, probe]),
-        ("DEL", &[probe]),
-        ("UNLINK", &[probe]),
-        ("PING", &[]),
-        ("ROLE", &[]),
-        ("TIME", &[]),
-        ("WAIT", &["0", "1"]),
-    ];
+/// A command, and arguments with which it changes nothing but an unused key.
+type Probe<'a> = (&'static str, Vec<&'a str>);
+
+fn reading(probe: &str) -> Vec<Probe<'_>> {
+    vec![
+        ("CLIENT TRACKING", vec!["ON", "OPTIN"]),
+        ("CLIENT CACHING", vec!["YES"]),
+        ("GETRANGE", vec![probe, "0", "0"]),
+        ("STRLEN", vec![probe]),
+        ("PING", vec![]),
+        ("ROLE", vec![]),
+        ("TIME", vec![]),
+    ]
+}
+
+fn writing(probe: &str) -> Vec<Probe<'_>> {
+    vec![
+        ("SET", vec![probe, "0", "PX", "1000"]),
+        ("APPEND", vec![probe, "1"]),
+        ("PTTL", vec![probe]),
+        ("PEXPIRE", vec![probe, "1000"]),
+        ("WATCH", vec![probe]),
+        ("UNWATCH", vec![]),
+        ("MULTI", vec![]),
+        ("EXEC", vec![]),
+        ("RENAME", vec![probe, probe]),
+        ("DEL", vec![probe]),
+        ("UNLINK", vec![probe]),
+        ("WAIT", vec!["0", "1"]),
+    ]
+}
+
+/// Tries each required command, and returns the refused ones.
+async fn refused(wire: &Wire, commands: &[Probe<'_>]) -> Result<Vec<&'static str>, BackingError> {
     let mut question = pipe();
     for (command, arguments) in commands {
         let mut asked = Cmd::new();

@@ -47,7 +47,7 @@ impl LeaseAttempt {
     ) -> Result<TakeOutcome, BackingError> {
         let note = &request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)];
         let value = [&self.lease.token.0[..], note].concat();
-        let name = connections.names.lease(Digest::of(&self.lease.key));
+        let name = connections.names.lease_of(&self.lease.key, Digest::of(&self.lease.key));
         if request.mode == LeaseMode::Overwrite {
             return self.overwrite(connections, &name, &value).await;
         }
@@ -132,7 +132,8 @@ async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemapho
 /// the lease, so the server executes it later.
 async fn free(connections: &Connections, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
-    let (name, lease_name) = (connections.names.record(digest), connections.names.lease(digest));
+    let names = &connections.names;
+    let (name, lease_name) = (names.record_of(&lease.key, digest), names.lease_of(&lease.key, digest));
     let mut question = cmd("GETRANGE");
     question.arg(&lease_name).arg(0).arg(TOKEN_BYTES - 1);
     let holder = connections.control.ask_one(&question).await?;
@@ -165,7 +166,7 @@ pub(super) async fn renew(
     lease: &Lease,
     ttl: Duration,
 ) -> Result<RenewOutcome, BackingError> {
-    let name = connections.names.lease(Digest::of(&lease.key));
+    let name = connections.names.lease_of(&lease.key, Digest::of(&lease.key));
     let watched = Watched { record: None, lease: Some(&name) };
     let outcome = transact(connections, watched, |seen| {
         if seen.holder != Some(lease.token) {
@@ -195,7 +196,7 @@ pub(super) async fn wait(
     loop {
         // `changed` receives all changes from here on, so none is missed between the check and the wait.
         let changed = waiter.signal.changed.notified();
-        let (found, held) = look(connections, digest).await?;
+        let (found, held) = look(connections, (key, digest)).await?;
         // The reply includes all changes that were reported before it.
         let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
@@ -228,13 +229,13 @@ struct ActiveLease {
 /// Loads the record under a key, and the state of its lease.
 async fn look(
     connections: &Connections,
-    digest: Digest,
+    (key, digest): (&[u8], Digest),
 ) -> Result<(Option<crate::backing::Loaded>, Option<ActiveLease>), BackingError> {
-    let name = connections.names.record(digest);
+    let name = connections.names.record_of(key, digest);
     let mut question = pipe();
     question.cmd("CLIENT").arg("CACHING").arg("YES");
     records::look(&mut question, &name);
-    question.cmd("PTTL").arg(&name).cmd("PTTL").arg(connections.names.lease(digest));
+    question.cmd("PTTL").arg(&name).cmd("PTTL").arg(connections.names.lease_of(key, digest));
     let [caching, record, record_left, lease_left] = connections.control.ask_for(&question).await?;
     reply::done(caching)?;
     let record = reply::part(record, RECORD_BYTES_MAX)?;

@@ -11,6 +11,7 @@ use super::log_bytes::{self, HEADER_BYTES, Header, LogError, READ_BYTES};
 use super::names::{Names, random_id};
 use super::records::ttl_ms;
 use super::reply::{self, Executed, Written};
+use super::settings::Access;
 use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
@@ -150,7 +151,7 @@ pub(super) async fn replicate(
 
 pub(super) async fn read(
     connections: &Connections,
-    seen: &LastSeen,
+    (seen, access): (&LastSeen, Access),
     from: LogCursor,
 ) -> Result<LogPart, BackingError> {
     for _ in 0..ATTEMPTS {
@@ -164,6 +165,9 @@ pub(super) async fn read(
         let [header, length, records, again] = connections.control.ask_for(&reading).await?;
         let state = match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => seen.note(state),
+            Some(Found::NoLog) if access == Access::Reading => {
+                return Err(BackingError::Corrupt(NO_LOG.into()));
+            }
             Some(Found::NoLog) => seen.note(state(connections).await?),
             None => continue,
         };
@@ -174,6 +178,7 @@ pub(super) async fn read(
             let read = reply::part(records, READ_BYTES)?.unwrap_or_default();
             return match readable(state, from, &read) {
                 Ok(records) => Ok(LogPart { state, records }),
+                Err(damage) if access == Access::Reading => Err(BackingError::Corrupt(damage.into())),
                 Err(damage) => {
                     let state = seen.note(replace_damaged(connections, from, damage).await?);
                     Ok(LogPart { state, records: Vec::new() })
@@ -330,6 +335,8 @@ async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, B
     reply::executed(wire.ask(&replacing).await?)
 }
 
+/// Error of a reader that doesn't begin a log.
+const NO_LOG: &str = "there is no purge log";
 /// Number of bytes per read when searching for record boundaries: several of the longest records.
 const WALKED_BYTES: usize = 4 * READ_BYTES;
 

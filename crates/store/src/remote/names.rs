@@ -117,9 +117,12 @@ impl Names {
         hash_slot(self.log().as_bytes())
     }
 
-    /// Returns the name of a lease, in the cluster slot of the record.
-    pub(super) fn lease(&self, digest: Digest) -> String {
-        format!("{}l:{{{digest}}}", self.prefix.as_str())
+    /// Returns the name of the lease on a key, in the cluster slot of the record.
+    pub(super) fn lease_of(&self, key: &[u8], digest: Digest) -> String {
+        match is_of_fleet(key) {
+            true => format!("{0}l:{{{0}log}}:{digest}", self.prefix.as_str()),
+            false => format!("{}l:{{{digest}}}", self.prefix.as_str()),
+        }
     }
 
     /// Returns the name of a segment. All segments of a fill are in one cluster slot.
@@ -156,7 +159,12 @@ impl Names {
         if rest == b"log" {
             return Named::Log;
         }
-        let hex = rest.strip_prefix(b"r:{").and_then(|rest| rest.strip_suffix(b"}"));
+        let of_key = rest.strip_prefix(b"r:{").and_then(|rest| rest.strip_suffix(b"}"));
+        let of_fleet = || {
+            let rest = rest.strip_prefix(b"m:{")?.strip_prefix(self.prefix.as_str().as_bytes())?;
+            rest.strip_prefix(b"log}:")
+        };
+        let hex = of_key.or_else(of_fleet);
         hex.and_then(Digest::parse).map_or(Named::Other, Named::Record)
     }
 }
@@ -167,6 +175,7 @@ const PROBES_MAX: u16 = 300;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::LIST;
 
     fn names() -> Names {
         Names::new(&Word::new("larder:").unwrap())
@@ -178,7 +187,7 @@ mod tests {
         let fill = FillId { process: 0xab, sequence: 7 };
         for (name, expected) in [
             (names().record(digest), "larder:r:{ba7816bf8f01cfea414140de5dae2223}"),
-            (names().lease(digest), "larder:l:{ba7816bf8f01cfea414140de5dae2223}"),
+            (names().lease_of(b"abc", digest), "larder:l:{ba7816bf8f01cfea414140de5dae2223}"),
             (names().segment(SegmentId { fill, index: 3 }), "larder:s:{00000000000000ab0000000000000007}:3"),
             (names().log(), "larder:log"),
         ] {
@@ -193,7 +202,9 @@ mod tests {
         for (name, expected) in [
             (names().record(digest), Named::Record(digest)),
             (names().log(), Named::Log),
-            (names().lease(digest), Named::Other),
+            (names().record_of(LIST, Digest::of(LIST)), Named::Record(Digest::of(LIST))),
+            (names().lease_of(b"abc", digest), Named::Other),
+            (names().lease_of(LIST, digest), Named::Other),
             (names().segment(SegmentId { fill, index: 0 }), Named::Other),
             (names().probe(), Named::Other),
             ("other:log".to_owned(), Named::Other),

@@ -81,7 +81,7 @@ pub(super) async fn put(
         }
         (None, Expected::Is(_)) => return put_watching(connections, &name, None, write, lease_effect).await,
         (Some(lease), _) => {
-            let lease_name = connections.names.lease(digest);
+            let lease_name = connections.names.lease_of(key, digest);
             let lease = Some((lease, &*lease_name));
             return put_watching(connections, &name, lease, write, lease_effect).await;
         }

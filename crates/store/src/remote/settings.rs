@@ -37,8 +37,19 @@ pub struct RemoteSettings {
     pub return_after: Duration,
     /// Maximum memory for the table of followed keys, in bytes; beyond it, keys are dropped.
     pub followed_bytes_max: usize,
+    /// Use of the data on the server.
+    pub access: Access,
     /// Certificate verification for a TLS address; `None` for the system's root certificates.
     pub tls: Option<Arc<ClientConfig>>,
+}
+
+/// Use of the data on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// This instance shares the data with others, and begins a missing log.
+    Shared,
+    /// The data are those of another region, which this one never changes.
+    Reading,
 }
 
 /// Address of one server.
@@ -178,6 +189,7 @@ impl RemoteSettings {
             verification: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),
             return_after: Duration::from_secs(30),
+            access: Access::Shared,
             followed_bytes_max: 16 << 20,
             tls: None,
         }

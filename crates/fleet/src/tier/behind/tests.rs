@@ -57,6 +57,7 @@ impl Bench {
             name: String::new(),
             verification: VERIFICATION,
             leases: LEASES,
+            region: None,
         };
         let tier = Arc::new(Tier::new(tier, Arc::clone(&world.memory), Arc::clone(&world.invalidations)));
         tier.log.pretend_to_be_in_step();

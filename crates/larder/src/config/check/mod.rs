@@ -12,6 +12,7 @@ pub(super) mod names;
 mod origin;
 mod protection;
 mod reach;
+mod region;
 mod rule;
 mod save_file;
 mod scope;
@@ -24,6 +25,7 @@ mod tracing;
 mod transform;
 
 pub(crate) use kv::KvSettings;
+pub(crate) use region::{PeerSettings, RegionSettings};
 use scope::Scope;
 pub(crate) use server::LogSettings;
 use server::{AskedFor, has_gateway};
@@ -77,7 +79,7 @@ pub(super) fn build(
     server::check_addresses(&mut scope, &tree, asked);
     let stores = Stores::of(&tree);
     stores.check(&mut scope, &tree);
-    let tiers = stores.tiers(&mut scope);
+    let tiers = stores.tiers(&mut scope, &tree);
     let gateway = gateway(&mut scope, (&tree, &stores), &log, admin.as_ref().filter(|_| has_admin));
     let spans = tracing::export(&mut scope, &tree);
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));

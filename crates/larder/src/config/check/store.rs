@@ -1,6 +1,7 @@
 //! Settings of the tier behind memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet::Coherence;
 use fleet::leases::LeaseLimits;
@@ -9,7 +10,7 @@ use origin::tls::Verification;
 use rustls::ClientConfig;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;
-use store::remote::{Address, RemoteSettings, Secret, Seeds, Sentinels, Server, Word};
+use store::remote::{Access, Address, RemoteSettings, Secret, Seeds, Sentinels, Server, Word};
 
 use super::scope::Scope;
 use super::server::millis;
@@ -30,10 +31,25 @@ pub(crate) struct RemoteTier {
     pub(crate) leases: LeaseLimits,
 }
 
+/// Settings of the connections to a server that are not in its table.
+struct Common {
+    client_name: Word,
+    verification: Duration,
+    followed_bytes_max: usize,
+    access: Access,
+}
+
 pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier> {
     let table = store.optional_table("remote")?;
     let breaker = breaker(scope, table);
-    let server = server(scope, table);
+    let client_name = scope.parsed(table, "client_name", word);
+    let common = client_name.map(|client_name| Common {
+        client_name,
+        verification: table.get("verification_time"),
+        followed_bytes_max: table.get("tracked_bytes_max"),
+        access: Access::Shared,
+    });
+    let server = server(scope, table, common);
     let leases = LeaseLimits { time: table.get("lease_time"), wait_max: table.duration("lease_wait_max") };
     let record = table.duration("record_timeout");
     let deadlines = Deadlines {
@@ -48,9 +64,26 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
     Some(RemoteTier { server: server?, deadlines, breaker: breaker?, coherence, instance, leases })
 }
 
-fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
+/// Returns the server of another region, with the settings of this region's server.
+pub(super) fn peer(scope: &mut Scope<'_>, table: &Table, near: &RemoteTier) -> Option<RemoteTier> {
+    let common = Common {
+        client_name: near.server.client_name.clone(),
+        verification: near.server.verification,
+        followed_bytes_max: FOLLOWED_BYTES_OF_PEER,
+        access: Access::Reading,
+    };
+    let limit = table.get("timeout");
+    let deadlines = Deadlines { record: limit, segment: limit, log: limit, release: limit };
+    let server = server(scope, table, Some(common))?;
+    Some(RemoteTier { server, deadlines, ..near.clone() })
+}
+
+/// Memory for the keys of a peer that are followed: its log and the record of its region.
+const FOLLOWED_BYTES_OF_PEER: usize = 64 << 10;
+
+fn server(scope: &mut Scope<'_>, table: &Table, common: Option<Common>) -> Option<RemoteSettings> {
     let named = address(scope, table);
-    let [prefix, client_name] = ["prefix", "client_name"].map(|key| scope.parsed(table, key, word));
+    let prefix = scope.parsed(table, "prefix", word);
     let password = password_of(scope, table, "password_file")?;
     let sentinel_password = password_of(scope, table, "sentinel_password_file")?;
     let named = named?;
@@ -62,17 +95,19 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
         );
     }
     let tls = client_config(scope, table, &named.address)?;
+    let Common { client_name, verification, followed_bytes_max, access } = common?;
     Some(RemoteSettings {
         username: table.text("username").map(Into::into).or(named.username),
         password: password.or(named.password),
         sentinel_username: table.text("sentinel_username").map(Into::into),
         sentinel_password,
         prefix: prefix?,
-        client_name: client_name?,
-        verification: table.get("verification_time"),
+        client_name,
+        verification,
         connect_timeout: table.get("connect_timeout"),
         return_after: table.get("return_after"),
-        followed_bytes_max: table.get("tracked_bytes_max"),
+        followed_bytes_max,
+        access,
         tls,
         address: named.address,
         database: named.database,

@@ -7,6 +7,7 @@ use store::remote::RemoteSettings;
 use terminal::nearest;
 
 use super::names::name;
+use super::region::{RegionSettings, region};
 use super::scope::Scope;
 use super::store::{RemoteTier, remote};
 use crate::config::tree::{Node, Table, Value};
@@ -23,6 +24,8 @@ pub(super) struct Stores<'a> {
 pub(crate) struct StoreTier {
     pub(crate) name: String,
     pub(crate) remote: Option<RemoteTier>,
+    /// The region of the tier, if there are several.
+    pub(crate) region: Option<RegionSettings>,
 }
 
 /// Maximum number of stores, which is limited because each store has its own tasks and connections.
@@ -107,12 +110,14 @@ impl<'a> Stores<'a> {
     }
 
     /// Returns the tier behind each store.
-    pub(super) fn tiers(&self, scope: &mut Scope<'_>) -> Vec<StoreTier> {
+    pub(super) fn tiers(&self, scope: &mut Scope<'_>, tree: &Table) -> Vec<StoreTier> {
         let tier = |(name, table): &(&str, &Table)| StoreTier {
             name: (*name).to_owned(),
             remote: remote(scope, table),
+            region: None,
         };
-        let tiers: Vec<_> = self.all.iter().map(tier).collect();
+        let mut tiers: Vec<_> = self.all.iter().map(tier).collect();
+        tiers[0].region = region(scope, tree, tiers[0].remote.as_ref());
         self.check_servers(scope, &tiers);
         tiers
     }
@@ -144,6 +149,6 @@ fn url(store: &Table) -> Option<&Node> {
 }
 
 /// Returns the server, database and prefix of a store's keys.
-fn place(server: &RemoteSettings) -> (&store::remote::Address, u32, &store::remote::Word) {
+pub(super) fn place(server: &RemoteSettings) -> (&store::remote::Address, u32, &store::remote::Word) {
     (&server.address, server.database, &server.prefix)
 }

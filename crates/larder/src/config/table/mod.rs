@@ -9,6 +9,7 @@ mod compression;
 mod kv;
 mod origin;
 mod protection;
+mod region;
 mod section;
 mod server;
 mod site;

@@ -65,6 +65,10 @@ section! {
     /// sites of the others. A key that a named store lacks has its default, regardless of `[store]`. The process needs the memory of all
     /// stores together. At most 64 stores are allowed, including `[store]`.
     stores = Map(KeyForm::Name, &Table(&super::store::STORE)).default("{}").inside(),
+    /// The region of this instance, if there are several.
+    ///
+    /// It applies to `[store]`, which then needs `remote`.
+    region = Table(&super::region::REGION).absent("one region").inside(),
     /// The Redis-compatible cache server.
     kv = Table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
     /// Spans of requests, for an OpenTelemetry collector.

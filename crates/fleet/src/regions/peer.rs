@@ -1,0 +1,263 @@
+//! Another region, as the carrier of this one sees it.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use store::backing::{Backing, BackingError, Continuity, LastRecord, LogCursor, LogId, LogOffset, LogRecord};
+use store::backing::{LOG_APPEND_BYTES_MAX, Source, Tracking, Watcher};
+use store::fleet::{Carried, CarriedWhat, LogEntry, NOWHERE, PeerRecord, REGION, RegionRecord};
+use tokio::sync::Notify;
+
+use super::StartPeer;
+use crate::origins::Origin;
+use crate::purge_log::read_behind;
+
+/// Another region.
+pub struct Peer {
+    /// Name of the region.
+    pub name: Box<str>,
+    pub(super) backing: Arc<dyn Backing>,
+    pub(super) hearing: Arc<Hearing>,
+    state: Mutex<State>,
+}
+
+/// Notified when the peer's log or record has changed, or everything may have.
+#[derive(Default)]
+pub(super) struct Hearing(pub(super) Notify);
+
+struct State {
+    /// Position in the peer's log that was read last.
+    reading: Option<Reading>,
+    complete: LogCursor,
+    confirmed: LogCursor,
+    current_at_ms: u64,
+    refusal: Box<str>,
+}
+
+/// Position in the log of a peer.
+#[derive(Clone, Copy)]
+struct Reading {
+    log: LogId,
+    /// The last record that was read, if it is behind `carried`: records that the peer has carried itself aren't carried again.
+    skipped: Option<LastRecord>,
+    /// End of the last record that was carried when it was read.
+    carried: LogOffset,
+}
+
+/// Reason why a peer can't be followed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the store of the region can't be read: {0}")]
+    Peer(BackingError),
+    #[error("its purges can't be written to this region's store: {0}")]
+    Near(#[from] BackingError),
+    #[error("this region's store has not yet been read")]
+    NearUnread,
+    #[error("its `url` and `prefix` lead to the store of this region")]
+    SameStore,
+    #[error("its `url` and `prefix` lead to the store of the region \"{0}\"")]
+    OtherRegion(Box<str>),
+}
+
+/// News from a peer.
+pub(super) struct News {
+    /// Records for the log of this region.
+    pub(super) records: Vec<Bytes>,
+    /// Whether these are all records of the peer's log.
+    pub(super) is_all: bool,
+}
+
+impl Watcher for Hearing {
+    fn suspect(&self, keys: &[&[u8]]) {
+        if keys.contains(&REGION) {
+            self.0.notify_one();
+        }
+    }
+
+    fn all_suspect(&self, _source: Option<Source>) {
+        self.0.notify_one();
+    }
+
+    fn log_changed(&self) {
+        self.0.notify_one();
+    }
+}
+
+impl Peer {
+    pub(super) fn new(StartPeer { name, backing }: StartPeer) -> Self {
+        let hearing = Arc::<Hearing>::default();
+        let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
+        backing.watch(watcher);
+        let state = State {
+            reading: None,
+            complete: NOWHERE,
+            confirmed: NOWHERE,
+            current_at_ms: 0,
+            refusal: Box::default(),
+        };
+        Self { name: name.into(), backing, hearing, state: Mutex::new(state) }
+    }
+
+    pub(super) fn record(&self) -> PeerRecord {
+        let state = self.state.lock();
+        PeerRecord {
+            name: self.name.clone(),
+            complete: state.complete,
+            confirmed: state.confirmed,
+            current_at_ms: state.current_at_ms,
+            refusal: state.refusal.clone(),
+        }
+    }
+
+    /// Takes over what an earlier carrier of this region has recorded.
+    pub(super) fn take_over(&self, record: &PeerRecord) {
+        let mut state = self.state.lock();
+        state.complete = record.complete;
+        state.confirmed = record.confirmed;
+        state.current_at_ms = state.current_at_ms.max(record.current_at_ms);
+    }
+
+    pub(super) fn log(&self) -> Option<LogId> {
+        self.state.lock().reading.map(|reading| reading.log)
+    }
+
+    pub(super) fn complete(&self) -> LogCursor {
+        self.state.lock().complete
+    }
+
+    pub(super) fn set_complete(&self, complete: LogCursor) {
+        self.state.lock().complete = complete;
+    }
+
+    /// Notes that all purges of the peer were known here at this time.
+    pub(super) fn is_current(&self, at_ms: u64) {
+        self.state.lock().current_at_ms = at_ms;
+    }
+
+    /// Returns whether this changes the reason why the peer isn't followed.
+    pub(super) fn set_refusal(&self, refusal: &str) -> bool {
+        let mut state = self.state.lock();
+        let is_new = *state.refusal != *refusal;
+        if is_new {
+            state.refusal = refusal.into();
+        }
+        is_new
+    }
+
+    /// Reads the record of the peer. Returns whether the peer has confirmed more of the log `near`.
+    pub(super) async fn confirmations(&self, own: &str, near: LogId) -> Result<bool, Refusal> {
+        let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::Peer)?;
+        let Some(loaded) = loaded.into_iter().next().flatten() else { return Ok(false) };
+        let Ok(record) = RegionRecord::decode(&loaded.bytes) else { return Ok(false) };
+        if *record.name == *own {
+            return Err(Refusal::SameStore);
+        }
+        if record.name != self.name {
+            return Err(Refusal::OtherRegion(record.name));
+        }
+        let Some(offset) = record.complete_in(near) else { return Ok(false) };
+        let confirmed = LogCursor { id: near, offset };
+        let mut state = self.state.lock();
+        let is_new = state.confirmed != confirmed;
+        state.confirmed = confirmed;
+        Ok(is_new)
+    }
+
+    /// Reads the log of the peer on. `position` returns how far a log has been carried.
+    pub(super) async fn read_on(
+        &self,
+        near: LogId,
+        position: impl Fn(LogId) -> Option<Origin>,
+    ) -> Result<News, Refusal> {
+        let before = self.state.lock().reading;
+        let known = before.and_then(|reading| position(reading.log));
+        let last = before.zip(known).map(|(reading, known)| reading.last(known));
+        let from = before
+            .zip(last)
+            .map_or(NOWHERE, |(reading, last)| LogCursor { id: reading.log, offset: last.end() });
+        // Without a record, there is nothing to compare.
+        let last_record = last.filter(|last| last.begins < last.end());
+        let (part, continuity) =
+            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::Peer)?;
+        let log = part.state.id;
+        if log == near {
+            return Err(Refusal::SameStore);
+        }
+        let beginning = |offset| {
+            let last = LastRecord::nothing(offset);
+            let beginning = Carried { origin: log, after: offset, last, what: CarriedWhat::Beginning };
+            News { records: vec![beginning.encode()], is_all: false }
+        };
+        if log != from.id {
+            self.state.lock().reading = Some(Reading { log, skipped: None, carried: LogOffset(0) });
+            let is_known = position(log).is_some();
+            return Ok(if is_known {
+                News { records: Vec::new(), is_all: false }
+            } else {
+                beginning(part.state.end)
+            });
+        }
+        let Some(known) = known else { return Ok(beginning(part.state.end)) };
+        match continuity {
+            Continuity::Lost => Ok(beginning(part.state.end)),
+            Continuity::Trimmed => Ok(beginning(part.state.floor)),
+            Continuity::Whole => {
+                let is_all = part.records.last().is_none_or(|record| record.end >= part.state.end);
+                Ok(News { records: self.carried(known, from, &part.records), is_all })
+            }
+        }
+    }
+
+    /// Returns the records for this region's log, and notes those that are skipped.
+    fn carried(&self, known: Origin, from: LogCursor, records: &[LogRecord]) -> Vec<Bytes> {
+        let (mut begins, mut after) = (from.offset, known.last.end());
+        let mut carried = Vec::new();
+        let mut skipped = None;
+        for record in records {
+            let last = LastRecord::new(begins, record);
+            begins = record.end;
+            // What the peer has carried itself comes from its own log.
+            if let Ok(LogEntry::Carried(_)) = LogEntry::decode(&record.bytes) {
+                skipped = Some(last);
+                continue;
+            }
+            skipped = None;
+            let what = match record.bytes.len() <= PURGE_BYTES_MAX {
+                true => CarriedWhat::Purge(record.bytes.clone()),
+                false => CarriedWhat::Beginning,
+            };
+            carried.push(Carried { origin: from.id, after, last, what }.encode());
+            after = record.end;
+        }
+        let mut state = self.state.lock();
+        let before = state.reading.and_then(|reading| reading.skipped).filter(|_| records.is_empty());
+        state.reading = Some(Reading { log: from.id, skipped: skipped.or(before), carried: after });
+        carried
+    }
+
+    /// Returns a record of the position, if it is far beyond the last record that says so: in the log of the peer, whose beginning may be
+    /// trimmed, or in the log of this region, whose end is `end`.
+    pub(super) fn position(&self, known: Origin, end: LogOffset) -> Option<Bytes> {
+        let last = self.state.lock().reading?.last(known);
+        let is_far = last.end().0.saturating_sub(known.last.end().0) > POSITION_EVERY_BYTES;
+        let is_old = end.0.saturating_sub(known.noted_at.0) > POSITION_EVERY_BYTES;
+        let after = known.last.end();
+        (is_far || is_old)
+            .then(|| Carried { origin: known.log, after, last, what: CarriedWhat::Position }.encode())
+    }
+}
+
+impl Reading {
+    /// Returns the last record of the peer's log that was read, given how far it has been carried.
+    fn last(self, known: Origin) -> LastRecord {
+        let skipped =
+            self.skipped.filter(|last| self.carried == known.last.end() && last.end() > self.carried);
+        skipped.unwrap_or(known.last)
+    }
+}
+
+/// Maximum length of a purge that is carried; a longer one becomes a soft purge of everything.
+const PURGE_BYTES_MAX: usize = LOG_APPEND_BYTES_MAX - 64;
+/// Number of bytes of a log after which a position in it is recorded again. It is less than what remains of a log that is trimmed.
+const POSITION_EVERY_BYTES: u64 = 256 << 10;
