@@ -16,7 +16,7 @@ use crate::backing::double::{Behaviour, DoubleLimits, DoubleServer};
 use crate::backing::suite::json::{hex, text};
 use crate::backing::suite::{Bench, histories};
 use crate::backing::{LastRecord, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState};
-use crate::fleet::{InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
+use crate::fleet::{Carried, CarriedWhat, InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
 use crate::format::{
     Body, BodyState, Content, Layout, Note, NoteKind, Record, RecordKind, RequestMarks, Response,
     SegmentFrame, TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
@@ -125,6 +125,32 @@ fn purges_are_as_written() {
     let mut unknown = purge(PurgeMode::Hard, PurgeTarget::Everything);
     unknown[1] = 9;
     file.decoded("an unknown form", &unknown, PurgeRecord::decode);
+    file.compare();
+}
+
+#[test]
+fn carried_purges_are_as_written() {
+    let mut file = File::new("carried.json");
+    let purge = purge(PurgeMode::Hard, PurgeTarget::Url("https://a.example/x?y=1".to_owned()));
+    let record = LogRecord { bytes: purge.into(), end: LogOffset(0x0506) };
+    let last = LastRecord::new(LogOffset(0x0304), &record);
+    let (origin, after) = (LogId([7; 16]), LogOffset(0x0102));
+    let decode = |bytes: &[u8]| Carried::decode(&Bytes::copy_from_slice(bytes));
+    for (says, what) in [
+        ("a purge", CarriedWhat::Purge(record.bytes.clone())),
+        ("a position", CarriedWhat::Position),
+        ("a beginning", CarriedWhat::Beginning),
+    ] {
+        let bytes = Carried { origin, after, last, what }.encode();
+        file.decoded(says, &bytes, decode);
+        file.decoded(&format!("{says}, cut in its header"), &bytes[..51], decode);
+        file.decoded(&format!("{says}, with an extra byte"), &[&bytes[..], &[0]].concat(), decode);
+        for (at, field) in ["version", "form", "kind", "flag"].iter().enumerate() {
+            let mut unknown = bytes.to_vec();
+            unknown[at] = 9;
+            file.decoded(&format!("{says}, of an unknown {field}"), &unknown, decode);
+        }
+    }
     file.compare();
 }
 
