@@ -2,8 +2,24 @@
 
 use std::cell::Cell;
 
+/// A rule that is disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Copies in memory are used after the tier has reported that their records changed.
+    TrustsSuspects,
+    /// The beginning of another region's log purges nothing.
+    IgnoresBeginnings,
+    /// Missing purges of another region go unnoticed.
+    IgnoresGaps,
+    /// Purges of another region count as applied once they are in the log of this one.
+    ConfirmsEarly,
+}
+
 thread_local! {
-    /// Whether this thread still uses copies in memory after the tier has reported that their records
-    /// changed.
-    pub static TRUSTS_SUSPECTS: Cell<bool> = const { Cell::new(false) };
+    /// The fault of this thread.
+    pub static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+}
+
+pub(crate) fn is_planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
 }

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use store::backing::{LastRecord, LogId, LogOffset};
 use store::fleet::{Carried, CarriedWhat};
 
+#[cfg(feature = "test-double")]
+use crate::faults::{self, Fault};
+
 /// Positions in the logs of other regions, the latest first.
 #[derive(Debug, Default)]
 pub struct Origins(VecDeque<Origin>);
@@ -42,11 +45,17 @@ impl Origins {
     pub fn note(&mut self, carried: &Carried, end: LogOffset) -> CarriedEffect {
         let known = self.position(carried.origin).map(|origin| origin.last.end());
         let effect = match (&carried.what, known) {
+            #[cfg(feature = "test-double")]
+            (CarriedWhat::Beginning, _) if faults::is_planted(Fault::IgnoresBeginnings) => {
+                CarriedEffect::Next
+            }
             (CarriedWhat::Beginning, _) => CarriedEffect::Unknown,
             // This is where the readable part of this region's log begins. Nothing stored before it is used.
             (_, None) => CarriedEffect::Next,
             (CarriedWhat::Position, Some(known)) if carried.last.end() == known => CarriedEffect::Next,
             (_, Some(known)) if carried.last.end() <= known => CarriedEffect::Known,
+            #[cfg(feature = "test-double")]
+            (_, Some(_)) if faults::is_planted(Fault::IgnoresGaps) => CarriedEffect::Next,
             (_, Some(known)) if carried.after > known => CarriedEffect::Unknown,
             (_, Some(_)) => CarriedEffect::Next,
         };
@@ -73,6 +82,7 @@ impl Origins {
 mod tests {
     use bytes::Bytes;
     use store::backing::LogRecord;
+    use store::purge::PurgeId;
 
     use super::*;
 
@@ -81,7 +91,7 @@ mod tests {
     fn carried(after: u64, end: u64, what: CarriedWhat) -> Carried {
         let record = LogRecord { bytes: Bytes::new(), end: LogOffset(end) };
         let last = LastRecord::new(LogOffset(end.saturating_sub(5)), &record);
-        Carried { origin: LOG, after: LogOffset(after), last, what }
+        Carried { id: PurgeId([0; 16]), origin: LOG, after: LogOffset(after), last, what }
     }
 
     fn purge(after: u64, end: u64) -> Carried {

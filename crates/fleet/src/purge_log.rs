@@ -91,8 +91,8 @@ const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(1);
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Pause between attempts to write purges during shutdown.
 const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Length above which the log is trimmed to half of it.
-const LOG_BYTES_MAX: u64 = 1 << 20;
+/// Length above which the log is trimmed to half of it. It has room for the purges that another region can't read for a while.
+const LOG_BYTES_MAX: u64 = 8 << 20;
 
 impl FleetLog {
     pub(super) fn new(backing: Arc<dyn Backing>, name: &str, verification: Duration) -> Self {

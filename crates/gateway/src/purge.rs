@@ -17,9 +17,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use serde::Serialize;
+use store::Change;
 use store::backing::LogCursor;
 use store::purge::{PurgeEffect, PurgeId, PurgeMode, PurgeRecord, PurgeTarget, Selection};
-use store::{Change, FillId};
 use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
 
@@ -209,11 +209,7 @@ async fn count_selected(stores: &[&Store], what: &PurgeTarget) -> PurgeOutcome {
 }
 
 fn record(what: PurgeTarget, mode: PurgeMode) -> PurgeRecord {
-    let FillId { process, sequence } = FillId::next();
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&process.to_be_bytes());
-    id[8..].copy_from_slice(&sequence.to_be_bytes());
-    PurgeRecord { id: PurgeId(id), at_ms: u64::try_from(now().as_ms()).unwrap_or(0), mode, what }
+    PurgeRecord { id: PurgeId::next(), at_ms: u64::try_from(now().as_ms()).unwrap_or(0), mode, what }
 }
 
 /// Purge of a URL with all its variants.

@@ -134,16 +134,16 @@ fn carried_purges_are_as_written() {
     let purge = purge(PurgeMode::Hard, PurgeTarget::Url("https://a.example/x?y=1".to_owned()));
     let record = LogRecord { bytes: purge.into(), end: LogOffset(0x0506) };
     let last = LastRecord::new(LogOffset(0x0304), &record);
-    let (origin, after) = (LogId([7; 16]), LogOffset(0x0102));
+    let (id, origin, after) = (PurgeId([9; 16]), LogId([7; 16]), LogOffset(0x0102));
     let decode = |bytes: &[u8]| Carried::decode(&Bytes::copy_from_slice(bytes));
     for (says, what) in [
         ("a purge", CarriedWhat::Purge(record.bytes.clone())),
         ("a position", CarriedWhat::Position),
         ("a beginning", CarriedWhat::Beginning),
     ] {
-        let bytes = Carried { origin, after, last, what }.encode();
+        let bytes = Carried { id, origin, after, last, what }.encode();
         file.decoded(says, &bytes, decode);
-        file.decoded(&format!("{says}, cut in its header"), &bytes[..51], decode);
+        file.decoded(&format!("{says}, cut in its header"), &bytes[..67], decode);
         file.decoded(&format!("{says}, with an extra byte"), &[&bytes[..], &[0]].concat(), decode);
         for (at, field) in ["version", "form", "kind", "flag"].iter().enumerate() {
             let mut unknown = bytes.to_vec();

@@ -21,7 +21,7 @@ export interface LogHeader {
 export interface LogRecord {
   readonly bytes: Buffer
   readonly end: number
-  /** The first bytes of the record, which identify it: length and checksum, and the time and id of a purge. */
+  /** The first bytes of the record, which identify it: length, checksum, and the beginning, such as the time and id of a purge. */
   readonly mark: Buffer
 }
 
@@ -97,6 +97,17 @@ export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
     throw new FormatError('length', 'the log ends in the middle of a record')
   }
   return records
+}
+
+/** The last end of a record at or before `limit`. Leaves checksums to readers: those of several megabytes would block the process. */
+export function lastEndIn(records: Buffer, limit: number): number {
+  let end = 0
+  while (end + RECORD_HEADER_BYTES <= limit) {
+    const next = end + RECORD_HEADER_BYTES + records.readUInt32LE(end)
+    if (next > limit) break
+    end = next
+  }
+  return end
 }
 
 /** The length is the seed, so that zeros aren't a valid record. */

@@ -1,24 +1,28 @@
 // The purge log, which all users of a store append to and read: docs/internals/remote-tier.md, "The log".
 
 import { FormatError } from './bytes.js'
+import { type Carried, decodeCarried, isCarried } from './carried.js'
 import type { Command } from './commands.js'
 import { asError, isMoved, isRefusal, StoreUnavailableError } from './errors.js'
 import type { Names } from './key.js'
 import type { Link } from './link.js'
 import {
-  continuityOf, decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, type LogState, newLogHeader,
+  continuityOf, decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, lastEndIn, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, type LogState,
+  newLogHeader,
 } from './log-bytes.js'
-import type { Nodes } from './nodes.js'
+import { clockAheadMsOf, type Nodes } from './nodes.js'
+import { Origins } from './origins.js'
 import { PurgeIndex, type Subject, type Verdict } from './purge-index.js'
 import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } from './purge-record.js'
 import type { LogCursor } from './record.js'
 import { setTimeout } from './timers.js'
 
-/** If the log is longer than this, the appending process cuts it to half. */
-const LOG_BYTES_MAX = 1 << 20
+/** If the log is longer than this, the appending process cuts it to half. The rest remains for regions that haven't read it yet. */
+const LOG_BYTES_MAX = 8 << 20
 /** Limit of purges that wait for a store that is away. */
 const UNSENT_MAX = 1000
-const READS_MAX = 100
+/** At least half of each read is whole records, so this limit allows for twice the maximum length of the log. */
+const READS_MAX = Math.ceil(4 * LOG_BYTES_MAX / LOG_READ_BYTES)
 /** Limit of remembered ids of lost logs. */
 const LEFT_MAX = 64
 const AGAIN_MS = 20
@@ -39,6 +43,7 @@ export class PurgeLog {
   readonly #nodes: Nodes
   readonly #names: Names
   readonly #index: PurgeIndex
+  readonly #origins = new Origins()
   readonly #onPurges: (purges: readonly PurgeRecord[]) => void
   #cursor: LogCursor | undefined
   #last: Last | undefined
@@ -243,6 +248,7 @@ export class PurgeLog {
       return false
     }
     this.#index.clear()
+    this.#origins.clear()
     this.#floor = begun.floor
     this.#knownFrom = begun.floor
     this.#last = undefined
@@ -275,17 +281,35 @@ export class PurgeLog {
 
   async #apply(link: Link, read: Buffer, { id, offset }: LogCursor): Promise<boolean> {
     const records = await this.#decode(link, read, offset)
-    const purges = records.map(({ bytes, end }) => {
-      const purge = understood(bytes)
-      this.#index.add(purge, end)
-      return purge ?? newPurge('everything', Date.now())
-    })
+    const purges = records.flatMap(({ bytes, end }) => this.#purgesIn(bytes, end))
     const last = records.at(-1)
     // Copied, so that the larger buffer of the read isn't kept.
     if (last !== undefined) this.#last = { begins: records.at(-2)?.end ?? offset, mark: Buffer.from(last.mark) }
     this.#cursor = { id, offset: last?.end ?? offset }
     if (purges.length > 0) this.#onPurges(purges)
     return read.length < LOG_READ_BYTES
+  }
+
+  /** Applies the record that ends at `end`, and returns its purge, if any. */
+  #purgesIn(bytes: Buffer, end: number): PurgeRecord[] {
+    const record = understood<Carried | PurgeRecord>(bytes, isCarried(bytes) ? decodeCarried : decodePurge)
+    const purge = record && 'origin' in record ? this.#purgeOf(record) : record
+    if (purge === 'none') return []
+    this.#index.add(purge, end)
+    return [purge ?? newPurge('everything', this.#now())]
+  }
+
+  /** The purge of a carried record; `undefined` if it can't be decoded. */
+  #purgeOf(carried: Carried): PurgeRecord | 'none' | undefined {
+    const effect = this.#origins.note(carried)
+    if (effect === 'unknown') return { ...newPurge('everything', this.#now()), mode: 'soft' }
+    if (effect === 'known' || typeof carried.what === 'string') return 'none'
+    return understood(carried.what, decodePurge)
+  }
+
+  /** The time by the clock of the store, like the times of purges. */
+  #now(): number {
+    return Date.now() + clockAheadMsOf(this.#nodes)
   }
 
   async #decode(link: Link, read: Buffer, offset: number): Promise<ReturnType<typeof decodeLogRecords>> {
@@ -322,9 +346,9 @@ function endOf(header: Buffer, length: number): LogCursor | undefined {
   return found && { id: found.id, offset: found.floor + length - LOG_HEADER_BYTES }
 }
 
-function understood(bytes: Buffer): PurgeRecord | undefined {
+function understood<T>(bytes: Buffer, decode: (bytes: Buffer) => T): T | undefined {
   try {
-    return decodePurge(bytes)
+    return decode(bytes)
   } catch (error) {
     if (error instanceof FormatError) return undefined
     throw error
@@ -333,7 +357,6 @@ function understood(bytes: Buffer): PurgeRecord | undefined {
 
 /** Drops whole records from the front, and raises the floor by as many bytes. */
 function cutToHalf(header: LogHeader, records: Buffer): [LogHeader, Buffer] {
-  const ends = decodeLogRecords(records, 0).map(({ end }) => end)
-  const cut = ends.findLast((end) => end <= records.length - LOG_BYTES_MAX / 2) ?? 0
+  const cut = lastEndIn(records, records.length - LOG_BYTES_MAX / 2)
   return [{ ...header, floor: header.floor + cut }, records.subarray(cut)]
 }

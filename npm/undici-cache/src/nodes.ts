@@ -22,6 +22,11 @@ export interface Nodes {
   close(): void
 }
 
+/** How far the clock of the store is ahead. */
+export function clockAheadMsOf(nodes: Nodes): number {
+  return nodes.links()[0]?.clockAheadMs ?? 0
+}
+
 export type NodeSettings = Omit<LinkSettings, 'changes'>
 
 const ON_ONE_SERVER: ChangesSettings = { connectionsMax: 1, groupOf: () => undefined }

@@ -80,6 +80,8 @@ export class PurgeIndex {
   }
 
   #addClause(mark: Mark): void {
+    // Without this, soft purges of everything would fill the list, and its oldest clause becomes hard.
+    if (isAllSoft(mark)) this.#clauses = this.#clauses.filter((earlier) => !isAllSoft(earlier))
     this.#clauses.push(mark)
     if (this.#clauses.length <= CLAUSES_MAX) return
     this.#forgottenTo = Math.max(this.#forgottenTo, this.#clauses.shift()!.end)
@@ -90,6 +92,10 @@ export class PurgeIndex {
     const marks = [...named, ...this.#clauses.filter(({ purge }) => takes(purge, subject, this.#site))]
     return marks.filter((mark): mark is Mark => mark !== undefined && mark.end > offset)
   }
+}
+
+function isAllSoft({ purge }: Mark): boolean {
+  return purge.what === 'everything' && purge.mode !== 'hard'
 }
 
 function verdictOf(marks: readonly Mark[]): Verdict {

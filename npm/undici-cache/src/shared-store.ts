@@ -9,7 +9,7 @@ import { Kind } from './frame.js'
 import { cacheKeyOf, type Digest, digestOfKey, digestOfResponse, Names, originOf, pathOf, type Target, targetOf, urlOf } from './key.js'
 import type { Link, LinkEvents } from './link.js'
 import { PurgeLog } from './log.js'
-import { ClusterNodes, type Nodes, SingleNode } from './nodes.js'
+import { clockAheadMsOf, ClusterNodes, type Nodes, SingleNode } from './nodes.js'
 import type { CheckedConnection } from './options.js'
 import { type Purged, type PurgeRecord, TAGS_MAX } from './purge-record.js'
 import { decodeRecord, decodeRecordOf, encodeRecord, type LogCursor, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
@@ -61,7 +61,7 @@ export class SharedStore {
 
   /** How far the clock of the store is ahead. */
   get clockAheadMs(): number {
-    return this.#nodes.links()[0]?.clockAheadMs ?? 0
+    return clockAheadMsOf(this.#nodes)
   }
 
   /** Waits for the first connections, at most for the timeout. Later callers don't wait for an attempt that took longer. */

@@ -4,17 +4,30 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, describe, test } from 'node:test'
 import { Redis } from 'iovalkey'
+import { type Carried, encodeCarried } from '../src/carried.js'
 import { type CacheKey, LarderCacheStore } from '../src/index.js'
 import { targetOf } from '../src/key.js'
-import { encodeLogRecord } from '../src/log-bytes.js'
+import { encodeLogHeader, encodeLogRecord, LOG_READ_BYTES, newLogHeader } from '../src/log-bytes.js'
 import { PurgeIndex, type Subject, type Verdict } from '../src/purge-index.js'
 import { encodePurge, newPurge, type Purged, type PurgeMode } from '../src/purge-record.js'
 import { eventually, type Server, startRedis } from './servers.js'
 
 const ORIGIN = 'http://log.test'
+/** The length at which the log is cut to half. */
+const LOG_MAX = 8 << 20
 
 function keyOf(path: string): CacheKey {
   return { origin: ORIGIN, path, method: 'GET', headers: {} }
+}
+
+/** A record of the log of another region. */
+function carried(position: number, end: number, what: Carried['what']): Buffer {
+  const last = { begins: BigInt(position), end: BigInt(end), hash: 0n }
+  return encodeLogRecord(encodeCarried({ id: '02'.repeat(16), origin: '01'.repeat(16), after: BigInt(position), last, what }))
+}
+
+function purgeOf(path: string): Buffer {
+  return encodePurge(newPurge({ url: ORIGIN + path }, Date.now()))
 }
 
 async function put(store: LarderCacheStore, path: string): Promise<void> {
@@ -46,17 +59,59 @@ for (const tracking of [true, false]) {
       await server.stop()
     })
 
+    test('a purge of another region applies once, and a gap makes everything stale', async () => {
+      const stores = [one!, other!]
+      const carry = (...records: Buffer[]): Promise<unknown> => redis('APPEND', 'larder:log', Buffer.concat(records))
+      const isGone = async (path: string): Promise<void> => {
+        for (const store of stores) await eventually(async () => !await has(store, path), `${path} is gone`)
+      }
+      const staleAt = async (store: LarderCacheStore): Promise<number> => (await store.get(keyOf('/far')))?.staleAt ?? NaN
+      for (const path of ['/near', '/far', '/mark']) await put(one!, path)
+      for (const store of stores) assert.ok(await has(store, '/near') && await has(store, '/far') && await has(store, '/mark'))
+      await carry(carried(0, 100, purgeOf('/near')))
+      await isGone('/near')
+      await put(one!, '/near')
+      // The same record again, and a position. The purge after them shows that they have been read.
+      await carry(carried(0, 100, purgeOf('/near')), carried(100, 100, 'position'), encodeLogRecord(purgeOf('/mark')))
+      await isGone('/mark')
+      for (const store of stores) assert.ok(await has(store, '/near') && await staleAt(store) > Date.now(), 'nothing else is purged')
+      await carry(carried(200, 300, purgeOf('/near')))
+      for (const store of stores) await eventually(async () => await staleAt(store) <= Date.now(), 'everything is stale, and remains')
+      await carry(carried(300, 400, Buffer.from('rubbish')))
+      await isGone('/far')
+    })
+
     test('a long one is cut, and those who follow it go on', async () => {
       await put(one!, '/kept')
       await put(one!, '/purged')
       assert.ok(await has(other!, '/kept') && await has(other!, '/purged'))
       const long = 'x'.repeat(16_000)
+      const lengthOfLog = async (): Promise<number> => Number(await redis('STRLEN', 'larder:log'))
+      const record = encodeLogRecord(purgeOf(`/${long}`))
+      await redis('APPEND', 'larder:log', Buffer.concat(Array.from({ length: Math.floor(LOG_MAX / record.length) - 40 }, () => record)))
+      const before = await lengthOfLog()
+      assert.ok(before > 0.9 * LOG_MAX)
       for (let at = 0; at < 80; at++) await one!.delete(keyOf(`/${at}${long}`))
-      assert.ok(Number(await redis('STRLEN', 'larder:log')) <= 1 << 20)
+      const cut = await lengthOfLog()
+      assert.ok(cut < before && cut > LOG_MAX / 2, `${cut} bytes remain`)
       await one!.delete(keyOf('/purged'))
       await eventually(async () => !await has(other!, '/purged'), 'the purge is heard')
       await put(one!, '/kept')
       await eventually(() => has(other!, '/kept'), 'it is stored again')
+    })
+
+    test('a long one is read by a new process without an error', async () => {
+      // Two records of this length don't fit in one read.
+      const record = encodeLogRecord(Buffer.concat([purgeOf('/'), Buffer.alloc(LOG_READ_BYTES / 2)]))
+      const records = Array.from({ length: Math.floor(LOG_MAX / record.length) }, () => record)
+      await redis('SET', 'long:log', Buffer.concat([encodeLogHeader(newLogHeader()), ...records]))
+      const errors: Error[] = []
+      const late = new LarderCacheStore({ ...server.options, prefix: 'long:', tracking, errorCallback: (error) => errors.push(error) })
+      assert.ok(!await has(late, '/late'))
+      await put(late, '/late')
+      assert.ok(await has(late, '/late'), 'the log was read to its end before')
+      await late.close()
+      assert.deepEqual(errors, [])
     })
 
     for (const [what, damage] of [
@@ -78,7 +133,7 @@ for (const tracking of [true, false]) {
           else for (const path of ['/b', '/c']) await one!.delete(keyOf(path))
           for (const store of [one!, other!]) await eventually(async () => await has(store, '/a') !== what.endsWith('lost'), 'it has read on')
           // A process that was disconnected meanwhile sees only the result.
-          const others = ['/b', '/a'].map((path) => encodeLogRecord(encodePurge(newPurge({ url: ORIGIN + path }, Date.now()))))
+          const others = ['/b', '/a'].map((path) => encodeLogRecord(purgeOf(path)))
           await redis('SET', 'larder:log', Buffer.concat(what.endsWith('again') ? [before, ...others] : [before]))
           await eventually(async () => {
             await has(other!, '/a')

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { decodeSegment, encodeSegment } from '../src/body.js'
 import { FormatError } from '../src/bytes.js'
+import { type Carried, decodeCarried, encodeCarried, isCarried } from '../src/carried.js'
 import { Kind } from '../src/frame.js'
 import { cacheKeyOf, targetOf } from '../src/key.js'
 import { continuityOf, decodeLogHeader, decodeLogRecords, encodeLogRecord, LOG_HEADER_BYTES, RECORD_MARK_BYTES } from '../src/log-bytes.js'
@@ -86,6 +87,27 @@ test('segments are read and written as by the gateway', () => {
 
 test('purges are read and written as by the gateway', () => {
   for (const vector of vectors('purges.json')) check(vector, (bytes) => encodePurge(decodePurge(bytes)))
+})
+
+/** A carried record without its purge, in the format of the vectors. */
+function carriedText({ id, origin, after, last, what }: Carried): string {
+  const kind = Buffer.isBuffer(what) ? 'Purge(' : { position: 'Position }', beginning: 'Beginning }' }[what]
+  const record = `LastRecord { begins: LogOffset(${last.begins}), end: LogOffset(${last.end}), hash: ${last.hash} }`
+  const list = (hex: string): string => [...Buffer.from(hex, 'hex')].join(', ')
+  return `Carried { id: PurgeId([${list(id)}]), origin: LogId([${list(origin)}]), after: LogOffset(${after}), last: ${record}, what: ${kind}`
+}
+
+test('purges of other regions are read and written as by the gateway', () => {
+  for (const vector of vectors('carried.json')) {
+    check(vector, (bytes) => encodeCarried(decodeCarried(bytes)))
+    const bytes = Buffer.from(vector.bytes, 'hex')
+    if (vector.decoded === undefined) continue
+    assert.ok(isCarried(bytes), vector.name)
+    const carried = decodeCarried(bytes)
+    assert.ok(vector.decoded.startsWith(carriedText(carried)), vector.name)
+    if (vector.name === 'a purge') assert.deepEqual(decodePurge(carried.what as Buffer).what, { url: 'https://a.example/x?y=1' })
+  }
+  for (const vector of vectors('purges.json')) assert.ok(!isCarried(Buffer.from(vector.bytes, 'hex')), vector.name)
 })
 
 test('those that share a store are read and written as by the gateway', () => {

@@ -17,6 +17,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::peer::{News, Refusal};
 use super::{Peer, Region};
+#[cfg(feature = "test-double")]
+use crate::faults::{self, Fault};
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(100);
@@ -222,6 +224,12 @@ impl Region {
         let unconfirmed: Vec<_> = unconfirmed.collect();
         let Some(offset) = unconfirmed.iter().map(|(_, _, noted_at)| *noted_at).max() else { return true };
         let place = LogCursor { id: near, offset };
+        #[cfg(feature = "test-double")]
+        let place = if faults::is_planted(Fault::ConfirmsEarly) {
+            LogCursor { id: near, offset: store::backing::LogOffset(0) }
+        } else {
+            place
+        };
         let (arrivals, replicated) =
             join(self.log.reach(place), self.log.backing.replicate_log(REPLICATION_WAIT_MAX)).await;
         let is_confirmed = arrivals.is_complete

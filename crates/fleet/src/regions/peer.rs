@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use store::backing::{Backing, BackingError, Continuity, LastRecord, LogCursor, LogId, LogOffset, LogRecord};
 use store::backing::{LOG_APPEND_BYTES_MAX, Source, Tracking, Watcher};
 use store::fleet::{Carried, CarriedWhat, LogEntry, NOWHERE, PeerRecord, REGION, RegionRecord};
+use store::purge::PurgeId;
 use tokio::sync::Notify;
 
 use super::StartPeer;
@@ -186,7 +187,13 @@ impl Peer {
         }
         let beginning = |offset| {
             let last = LastRecord::nothing(offset);
-            let beginning = Carried { origin: log, after: offset, last, what: CarriedWhat::Beginning };
+            let beginning = Carried {
+                id: PurgeId::next(),
+                origin: log,
+                after: offset,
+                last,
+                what: CarriedWhat::Beginning,
+            };
             News { records: vec![beginning.encode()], is_all: false }
         };
         if log != from.id {
@@ -227,7 +234,7 @@ impl Peer {
                 true => CarriedWhat::Purge(record.bytes.clone()),
                 false => CarriedWhat::Beginning,
             };
-            carried.push(Carried { origin: from.id, after, last, what }.encode());
+            carried.push(Carried { id: PurgeId::next(), origin: from.id, after, last, what }.encode());
             after = record.end;
         }
         let mut state = self.state.lock();
@@ -243,8 +250,10 @@ impl Peer {
         let is_far = last.end().0.saturating_sub(known.last.end().0) > POSITION_EVERY_BYTES;
         let is_old = end.0.saturating_sub(known.noted_at.0) > POSITION_EVERY_BYTES;
         let after = known.last.end();
-        (is_far || is_old)
-            .then(|| Carried { origin: known.log, after, last, what: CarriedWhat::Position }.encode())
+        (is_far || is_old).then(|| {
+            Carried { id: PurgeId::next(), origin: known.log, after, last, what: CarriedWhat::Position }
+                .encode()
+        })
     }
 }
 
@@ -258,6 +267,6 @@ impl Reading {
 }
 
 /// Maximum length of a purge that is carried; a longer one becomes a soft purge of everything.
-const PURGE_BYTES_MAX: usize = LOG_APPEND_BYTES_MAX - 64;
+const PURGE_BYTES_MAX: usize = LOG_APPEND_BYTES_MAX - 68;
 /// Number of bytes of a log after which a position in it is recorded again. It is less than what remains of a log that is trimmed.
 const POSITION_EVERY_BYTES: u64 = 256 << 10;

@@ -12,6 +12,8 @@ use cache::entry::stored::CacheEntry;
 use store::backing::{CopyStatus, Loaded, Source, Tracking, Version, Watcher};
 
 use crate::counts::Event;
+#[cfg(feature = "test-double")]
+use crate::faults::{self, Fault};
 use crate::names;
 use crate::tier::{Coherence, Tier};
 use crate::write_behind::{KeyWatch, KnownRecord};
@@ -42,7 +44,7 @@ impl Tier {
         match entry.copy.reliance(self.flush(), |source| self.standing(source)) {
             Reliance::Trusted => false,
             #[cfg(feature = "test-double")]
-            Reliance::Suspect if crate::faults::TRUSTS_SUSPECTS.get() => false,
+            Reliance::Suspect if faults::is_planted(Fault::TrustsSuspects) => false,
             Reliance::Suspect => true,
             Reliance::Unverified => {
                 self.counts.add(Event::Unverified);

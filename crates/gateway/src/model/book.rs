@@ -25,8 +25,12 @@ struct Pages {
     /// Times at which the origin answered.
     fetches: Vec<Instant>,
     purges: Vec<Purge>,
-    /// Stored records by name.
-    stored: HashMap<Box<[u8]>, Stored>,
+    /// Stored records by region and name.
+    stored: HashMap<(usize, Box<[u8]>), Stored>,
+    /// Number of instances in each region.
+    per_region: usize,
+    /// Time from which all failures have ended, and everything is known everywhere.
+    settled: Option<Instant>,
     lines: Vec<LineLife>,
     /// Last times at which the store lost the end of its log (`lost`) or any part of it (`cut`).
     lost: Option<Instant>,
@@ -76,8 +80,10 @@ pub(super) enum Force {
 pub(super) enum Reach {
     All,
     One(usize),
-    /// All instances that have run without failures for a while.
+    /// All instances of the region that have run without failures for a while.
     Settled,
+    /// All instances, once all failures have ended.
+    Finally,
 }
 
 /// A stored response that an instance has sent as an answer.
@@ -115,13 +121,15 @@ pub(super) struct Violation(pub(super) String);
 const BACK_IN_STEP: Duration = VERIFICATION.saturating_add(Duration::from_secs(1));
 
 impl Book {
-    pub(super) fn new(instances: usize) -> Self {
+    pub(super) fn new(instances: usize, per_region: usize) -> Self {
         Self {
             pages: Mutex::new(Pages {
                 begun: Instant::now(),
                 fetches: Vec::new(),
                 purges: Vec::new(),
                 stored: HashMap::new(),
+                per_region,
+                settled: None,
                 lines: vec![LineLife::default(); instances],
                 lost: None,
                 cut: None,
@@ -197,11 +205,16 @@ impl Book {
         }
     }
 
-    /// Reads the contents of the store.
-    pub(super) fn look(&self, server: &DoubleServer) {
+    /// Records that all failures have ended, and everything is known everywhere.
+    pub(super) fn settled(&self) {
+        self.pages.lock().settled = Some(Instant::now());
+    }
+
+    /// Reads the contents of the store of an instance.
+    pub(super) fn look(&self, instance: usize, server: &DoubleServer) {
         for ((url, _), name) in URLS.iter().zip(names()) {
             let fetch = server.record(&name).and_then(|bytes| fetch_of(&bytes));
-            let is_news = self.pages.lock().stored(name, fetch);
+            let is_news = self.pages.lock().stored(instance, name, fetch);
             if is_news {
                 self.note(format!("the store has {fetch:?} for {url}"));
             }
@@ -221,21 +234,23 @@ impl Book {
 
 impl Pages {
     /// Updates the known record under a name. Returns whether the record has changed.
-    fn stored(&mut self, name: Vec<u8>, fetch: Option<FetchId>) -> bool {
-        if self.stored.get(&*name).map(|stored| stored.fetch) == fetch {
+    fn stored(&mut self, instance: usize, name: Vec<u8>, fetch: Option<FetchId>) -> bool {
+        let name = (instance / self.per_region, name.into_boxed_slice());
+        if self.stored.get(&name).map(|stored| stored.fetch) == fetch {
             return false;
         }
         match fetch {
-            Some(fetch) => _ = self.stored.insert(name.into(), Stored { fetch, since: Instant::now() }),
-            None => _ = self.stored.remove(&*name),
+            Some(fetch) => _ = self.stored.insert(name, Stored { fetch, since: Instant::now() }),
+            None => _ = self.stored.remove(&name),
         }
         true
     }
 
     fn purged(&self, served: &Served) -> Result<(), Violation> {
         for purge in self.purges.iter().filter(|purge| purge.urls.contains(&served.url)) {
-            // An instance that can't read a part of the log knows that a purge happened, but not its mode.
-            let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun);
+            // An instance that can't read a part of the log knows that a purge happened, but not its mode. Neither does a region that
+            // first reads the log of another one.
+            let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun) || purge.reach == Reach::Finally;
             let since = match purge.force {
                 Force::Hard if !is_cut => served.body,
                 Force::Hard | Force::Soft => served.fetch,
@@ -254,18 +269,24 @@ impl Pages {
 
     fn is_held_by(&self, purge: &Purge, served: &Served) -> bool {
         let is_noticed = |lost: Instant| lost < purge.begun || served.asked >= lost + BACK_IN_STEP;
+        let by = &self.lines[purge.by];
         let is_reached = match purge.reach {
             Reach::All => true,
             Reach::One(instance) => instance == served.instance,
+            Reach::Finally => {
+                let has_ended = self.settled.is_some_and(|settled| served.asked >= settled);
+                has_ended && by.died.is_none_or(|died| died < purge.begun)
+            }
             Reach::Settled => {
-                let by = &self.lines[purge.by];
-                by.died.is_none_or(|died| died < purge.begun)
+                purge.by / self.per_region == served.instance / self.per_region
+                    && by.died.is_none_or(|died| died < purge.begun)
                     && self.lost.is_none_or(|lost| lost < purge.begun)
                     && self.lines.iter().all(|line| line.is_settled(purge.begun, served.asked))
             }
         };
         let line = &self.lines[served.instance];
-        let is_known = purge.reach == Reach::All || line.died.is_none_or(|died| died < purge.begun);
+        let is_known = matches!(purge.reach, Reach::All | Reach::Finally)
+            || line.died.is_none_or(|died| died < purge.begun);
         is_reached
             && is_known
             && served.asked >= purge.holds
@@ -274,7 +295,8 @@ impl Pages {
     }
 
     fn changed(&self, served: &Served) -> Result<(), Violation> {
-        let Some(stored) = self.stored.get(&*served.name) else { return Ok(()) };
+        let name = (served.instance / self.per_region, served.name.clone().into_boxed_slice());
+        let Some(stored) = self.stored.get(&name) else { return Ok(()) };
         let line = &self.lines[served.instance];
         if stored.fetch == served.fetch || served.is_pending {
             return Ok(());

@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use super::book::{Book, Force, Purge, Reach, Served, Violation};
 use super::client::{Client, Pace};
+use super::link::Link;
 use super::origin::Origin;
-use super::process::Process;
+use super::process::{Links, Process};
 use super::urls::{HOST, SITE, URLS, names};
 use super::wire::Wire;
 use super::{Rule, VERIFICATION};
@@ -21,13 +22,15 @@ use crate::purge::{self, PurgeOrder};
 /// A history that is being run.
 pub(super) struct History {
     chance: Rng,
-    server: DoubleServer,
+    shape: Shape,
+    servers: Vec<DoubleServer>,
     wires: Vec<Arc<Wire>>,
+    links: Vec<Links>,
     clocks_ahead_ms: Vec<i64>,
     processes: Vec<Arc<Process>>,
     origin: Arc<Origin>,
     book: Arc<Book>,
-    saved: Saved,
+    saved: Vec<Saved>,
     planted: Option<Rule>,
     answers: Arc<parking_lot::Mutex<Answers>>,
 }
@@ -38,6 +41,13 @@ struct Answers {
     violation: Option<Violation>,
 }
 
+/// Number of regions, and of instances in each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) regions: usize,
+    pub(super) instances: usize,
+}
+
 /// Result of a history.
 pub(super) struct Ending {
     pub(super) violation: Option<String>,
@@ -45,7 +55,6 @@ pub(super) struct Ending {
     pub(super) story: String,
 }
 
-const INSTANCES: usize = 3;
 const STEPS: usize = 70;
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
 /// Number of rounds until no instance needs the tier any more. Two instances may validate the same response, one in the first round
@@ -53,10 +62,10 @@ const OUTAGE_MAX: Duration = Duration::from_secs(10);
 const ROUNDS: usize = 4;
 
 impl History {
-    pub(super) fn play(seed: u64, planted: Option<Rule>) -> Ending {
+    pub(super) fn play(seed: u64, planted: Option<Rule>, shape: Shape) -> Ending {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let mut history = Self::begin(seed, planted);
+            let mut history = Self::begin(seed, planted, shape);
             for _ in 0..STEPS {
                 history.step().await;
                 if history.answers.lock().violation.is_some() {
@@ -67,30 +76,49 @@ impl History {
         })
     }
 
-    fn begin(seed: u64, planted: Option<Rule>) -> Self {
+    fn begin(seed: u64, planted: Option<Rule>, shape: Shape) -> Self {
+        let Shape { regions, instances } = shape;
+        let count = regions * instances;
         let mut chance = Rng::new(seed);
         let limits = DoubleLimits { verification: VERIFICATION, ..DoubleLimits::default() };
-        let (server, book) = (DoubleServer::new(limits, chance.next()), Arc::new(Book::new(INSTANCES)));
-        let clocks_ahead_ms: Vec<i64> =
-            (0..INSTANCES).map(|_| (chance.next() % 10_000) as i64 - 5_000).collect();
-        let wires: Vec<_> = (0..INSTANCES)
+        let servers: Vec<_> = (0..regions).map(|_| DoubleServer::new(limits, chance.next())).collect();
+        let book = Arc::new(Book::new(count, instances));
+        let clocks_ahead_ms: Vec<i64> = (0..count).map(|_| (chance.next() % 10_000) as i64 - 5_000).collect();
+        let wires: Vec<_> = (0..count)
             .map(|index| {
+                let server = &servers[index / instances];
                 let double = server.connect(behaviour(&mut chance));
-                Wire::new(index, (&server, double), &book, (clocks_ahead_ms[index], planted))
+                Wire::new(index, (server, double), &book, (clocks_ahead_ms[index], planted))
             })
             .collect();
-        let start = |(wire, ahead): (&Arc<Wire>, &i64)| Process::start(wire, *ahead, planted);
+        let links: Vec<_> = (0..count).map(|index| links(index / instances, &servers, &mut chance)).collect();
+        let start =
+            |index: usize| Process::start((&wires[index], &links[index]), clocks_ahead_ms[index], planted);
         Self {
-            processes: wires.iter().zip(&clocks_ahead_ms).map(start).collect(),
-            saved: server.saved(),
+            processes: (0..count).map(start).collect(),
+            saved: servers.iter().map(DoubleServer::saved).collect(),
             origin: Arc::new(Origin::new(&book)),
             answers: Arc::default(),
+            shape,
             chance,
-            server,
+            servers,
             wires,
+            links,
             clocks_ahead_ms,
             book,
             planted,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Draws a region; with one region, nothing is drawn.
+    fn region(&mut self) -> usize {
+        match self.shape.regions {
+            1 => 0,
+            regions => self.below(regions as u64) as usize,
         }
     }
 
@@ -104,7 +132,7 @@ impl History {
     }
 
     fn instance(&mut self) -> usize {
-        self.below(INSTANCES as u64) as usize
+        self.below(self.count() as u64) as usize
     }
 
     fn url(&mut self) -> &'static str {
@@ -130,7 +158,10 @@ impl History {
             64..74 => self.purge(),
             74..78 => self.change(),
             78..82 => self.forget(),
-            82..84 => self.wires[self.chance.next() as usize % INSTANCES].reconnect(),
+            82..84 => {
+                let instance = self.chance.next() as usize % self.count();
+                self.wires[instance].reconnect();
+            }
             84..87 => self.outage(),
             87..90 => self.stop(),
             90..92 => self.start_anew(),
@@ -139,7 +170,10 @@ impl History {
                 let instance = self.instance();
                 self.wires[instance].double.behave(behaviour);
             }
-            94..96 => self.saved = self.server.saved(),
+            94..96 => {
+                let region = self.region();
+                self.saved[region] = self.servers[region].saved();
+            }
             _ => self.lose(),
         }
         let pause = match self.below(12) {
@@ -184,7 +218,9 @@ impl History {
             let is_complete = outcome.fleet.is_some_and(|fleet| fleet.complete);
             book.note(format!("{instance} has purged {urls:?}, complete: {is_complete}"));
             let reach = if is_complete { Reach::All } else { Reach::One(instance) };
-            book.purged(Purge { urls, force, begun, holds: Instant::now(), by: instance, reach });
+            let holds = Instant::now();
+            book.purged(Purge { urls: urls.clone(), force, begun, holds, by: instance, reach });
+            book.purged(Purge { urls, force, begun, holds, by: instance, reach: Reach::Finally });
         });
     }
 
@@ -224,7 +260,7 @@ impl History {
             let urls: Vec<_> = of_group.map(|(url, _)| *url).collect();
             let now = Instant::now();
             for (urls, force) in [(vec![url], Force::Hard), (urls, Force::Soft)] {
-                for reach in [Reach::One(instance), Reach::Settled] {
+                for reach in [Reach::One(instance), Reach::Settled, Reach::Finally] {
                     book.purged(Purge { urls: urls.clone(), force, begun, holds: now, by: instance, reach });
                 }
             }
@@ -238,13 +274,22 @@ impl History {
             self.book.note(format!("{instance} forgets {url}"));
             self.client(instance).forget(url);
         } else {
-            self.server.evict(self.chance.next());
-            self.book.look(&self.server);
+            let region = self.region();
+            self.servers[region].evict(self.chance.next());
+            self.look(region);
             self.book.note("the store forgets something");
         }
     }
 
+    /// Writes the contents of a region's store into the book.
+    fn look(&self, region: usize) {
+        self.book.look(region * self.shape.instances, &self.servers[region]);
+    }
+
     fn outage(&mut self) {
+        if self.shape.regions > 1 && self.below(2) == 0 {
+            return self.cut_link();
+        }
         let (instance, lasts) = (self.instance(), self.duration(OUTAGE_MAX));
         self.book.note(format!("{instance} is cut off for {lasts:?}"));
         let wire = Arc::clone(&self.wires[instance]);
@@ -254,6 +299,20 @@ impl History {
             sleep(lasts).await;
             wire.mend();
             book.note(format!("{instance} is connected"));
+        });
+    }
+
+    /// Cuts the links of a whole region.
+    fn cut_link(&mut self) {
+        let (region, lasts) = (self.region(), self.duration(2 * OUTAGE_MAX));
+        self.book.note(format!("region {region} is cut off from the others for {lasts:?}"));
+        let instances = region * self.shape.instances..(region + 1) * self.shape.instances;
+        let of_region = self.links[instances].iter().flat_map(|links| &links.peers);
+        let cut: Vec<_> = of_region.map(|(_, link)| Arc::clone(link)).collect();
+        cut.iter().for_each(|link| link.cut());
+        tokio::spawn(async move {
+            sleep(lasts).await;
+            cut.iter().for_each(|link| link.mend());
         });
     }
 
@@ -284,31 +343,36 @@ impl History {
         self.book.note(format!("{instance} starts anew"));
         self.processes[instance].kill();
         self.book.died(instance);
-        self.processes[instance] =
-            Process::start(&self.wires[instance], self.clocks_ahead_ms[instance], self.planted);
+        self.processes[instance] = Process::start(
+            (&self.wires[instance], &self.links[instance]),
+            self.clocks_ahead_ms[instance],
+            self.planted,
+        );
         for _ in 0..3 {
             self.get_from(instance);
         }
     }
 
-    /// Lets the store lose its log, a part of it, or recent changes.
+    /// Lets a store lose its log, a part of it, or recent changes.
     fn lose(&mut self) {
+        let region = self.region();
         match self.below(4) {
             0 => {
                 self.book.lost();
-                self.book.note("the store loses its log");
-                self.server.lose_log();
+                self.book.note(format!("store {region} loses its log"));
+                self.servers[region].lose_log();
             }
             1 => {
                 self.book.lost();
-                self.book.note("the store is set back");
-                (0..INSTANCES).for_each(|instance| self.book.trouble(instance));
-                self.server.set_back(&self.saved);
+                self.book.note(format!("store {region} is set back"));
+                let first = region * self.shape.instances;
+                (first..first + self.shape.instances).for_each(|instance| self.book.trouble(instance));
+                self.servers[region].set_back(&self.saved[region]);
             }
             2 => {
                 self.book.trimmed();
-                self.book.note("the log is trimmed");
-                let (line, half) = (self.wires[0].double.clone(), self.below(2));
+                self.book.note(format!("log {region} is trimmed"));
+                let (line, half) = (self.wires[region * self.shape.instances].double.clone(), self.below(2));
                 tokio::spawn(async move {
                     let Ok(state) = line.log_state().await else { return };
                     let floor = if half == 0 { state.end.0 } else { (state.floor.0 + state.end.0) / 2 };
@@ -318,25 +382,37 @@ impl History {
             _ => {
                 let which = self.below(URLS.len() as u64) as usize;
                 let name = names().nth(which).unwrap_or_default();
-                self.book.note(format!("{} is set back in the store", URLS[which].0));
-                self.server.set_record_back(&self.saved, &name);
+                self.book.note(format!("{} is set back in store {region}", URLS[which].0));
+                self.servers[region].set_record_back(&self.saved[region], &name);
             }
         }
-        self.book.look(&self.server);
+        self.look(region);
     }
 
     /// Ends the history. After the failures have stopped, all instances must know the contents of the store and no longer have to
     /// read it.
     async fn end(mut self) -> Ending {
         sleep(OUTAGE_MAX).await;
+        if self.shape.regions > 1 {
+            sleep(OUTAGE_MAX).await;
+        }
         for wire in &self.wires {
             wire.mend();
             wire.double.behave(Behaviour::default());
         }
+        for (_, link) in self.links.iter().flat_map(|links| &links.peers) {
+            link.mend();
+            link.double.behave(Behaviour::default());
+        }
         self.book.note("all is well");
         sleep(3 * VERIFICATION).await;
+        if self.shape.regions > 1 {
+            // The purges of one region reach the others.
+            sleep(3 * VERIFICATION).await;
+            self.book.settled();
+        }
         for round in 0..ROUNDS {
-            for instance in 0..INSTANCES {
+            for instance in 0..self.count() {
                 for (url, _) in URLS {
                     self.last_look(instance, url, round).await;
                 }
@@ -382,6 +458,18 @@ fn note(book: &Book, answers: &parking_lot::Mutex<Answers>, served: &Served) {
     if let Err(violation) = book.judge(served) {
         answers.violation.get_or_insert(violation);
     }
+}
+
+/// Returns the links of an instance of a region.
+fn links(region: usize, servers: &[DoubleServer], chance: &mut Rng) -> Links {
+    let name = |region: usize| format!("region-{region}");
+    let others = servers.iter().enumerate().filter(|(other, _)| *other != region);
+    let peers = others.map(|(other, server)| {
+        let behaviour =
+            Behaviour { latency: Duration::from_millis(chance.next() % 100), ..behaviour(chance) };
+        (name(other), Link::new(server.connect(behaviour)))
+    });
+    Links { name: name(region), peers: peers.collect() }
 }
 
 fn behaviour(chance: &mut Rng) -> Behaviour {

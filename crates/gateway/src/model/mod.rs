@@ -10,6 +10,7 @@
 mod book;
 mod client;
 mod history;
+mod link;
 mod origin;
 mod process;
 mod urls;
@@ -17,9 +18,9 @@ mod wire;
 
 use std::time::Duration;
 
-use fleet::faults::TRUSTS_SUSPECTS;
+use fleet::faults::{Fault, PLANTED};
 
-use self::history::{Ending, History};
+use self::history::{Ending, History, Shape};
 
 pub(super) const VERIFICATION: Duration = Duration::from_secs(2);
 
@@ -38,7 +39,13 @@ pub(super) enum Rule {
     LostLogsAreNoticed,
     ShorterLogsAreNoticed,
     TrimmedLogsAreNoticed,
+    BeginningsPurge,
+    GapsAreNoticed,
+    OthersAreConfirmed,
 }
+
+const ALONE: Shape = Shape { regions: 1, instances: 3 };
+const REGIONS: Shape = Shape { regions: 2, instances: 2 };
 
 /// Rules, each with the effect of disabling it and a history that reveals it. After a change to the gateway, the first history that
 /// reveals the fault may be a different one, among the first [`HISTORIES_MAX`].
@@ -60,41 +67,61 @@ const RULES: &[(Rule, &str, u64)] = &[
     (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as complete", 10),
     (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as complete", 610),
 ];
+/// Rules of several regions.
+const RULES_OF_REGIONS: &[(Rule, &str, u64)] = &[
+    (Rule::BeginningsPurge, "purges that another region has lost are not noticed", 1),
+    (Rule::GapsAreNoticed, "purges that are missing in what was carried are not noticed", 468),
+    (Rule::OthersAreConfirmed, "purges are complete once they are in the logs of all regions", 0),
+];
 const HISTORIES_MAX: u64 = 1000;
 
-fn play(seed: u64, planted: Option<Rule>) -> Ending {
-    TRUSTS_SUSPECTS.set(planted == Some(Rule::SuspectsAreReadAgain));
-    let ending = History::play(seed, planted);
-    TRUSTS_SUSPECTS.set(false);
+fn play(seed: u64, planted: Option<Rule>, shape: Shape) -> Ending {
+    PLANTED.set(match planted {
+        Some(Rule::SuspectsAreReadAgain) => Some(Fault::TrustsSuspects),
+        Some(Rule::BeginningsPurge) => Some(Fault::IgnoresBeginnings),
+        Some(Rule::GapsAreNoticed) => Some(Fault::IgnoresGaps),
+        Some(Rule::OthersAreConfirmed) => Some(Fault::ConfirmsEarly),
+        _ => None,
+    });
+    let ending = History::play(seed, planted, shape);
+    PLANTED.set(None);
     ending
 }
 
-/// Returns the seeds of the histories: `COHERENCE_HISTORIES` of them (default 80), starting at `COHERENCE_SEED`.
-fn histories() -> std::ops::Range<u64> {
+/// Returns the seeds of the histories: `COHERENCE_HISTORIES` of them, starting at `COHERENCE_SEED`.
+fn histories(default: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("COHERENCE_SEED").unwrap_or(0);
-    first..first + number("COHERENCE_HISTORIES").unwrap_or(80)
+    first..first + number("COHERENCE_HISTORIES").unwrap_or(default)
 }
 
-#[test]
-fn no_history_breaks_a_guarantee() {
-    let mut served = 0;
-    for seed in histories() {
-        let ending = play(seed, None);
+fn check(shape: Shape, histories: std::ops::Range<u64>) {
+    let (mut served, count) = (0, histories.end - histories.start);
+    for seed in histories {
+        let ending = play(seed, None, shape);
         if let Some(violation) = &ending.violation {
             panic!("COHERENCE_SEED={seed} COHERENCE_HISTORIES=1: {violation}\n{}", ending.story);
         }
         served += ending.served;
     }
-    assert!(served > 10 * (histories().end - histories().start), "too few answers were stored responses");
+    assert!(served > 10 * count, "too few answers were stored responses");
 }
 
 #[test]
-fn each_rule_that_is_switched_off_is_missed() {
+fn no_history_breaks_a_guarantee() {
+    check(ALONE, histories(80));
+}
+
+#[test]
+fn no_history_of_regions_breaks_a_guarantee() {
+    check(REGIONS, histories(30));
+}
+
+fn check_rules(rules: &[(Rule, &str, u64)], shape: Shape) {
     let mut unnoticed = Vec::new();
-    for (rule, says, showed) in RULES {
+    for (rule, says, showed) in rules {
         let seeds = std::iter::once(*showed).chain(0..HISTORIES_MAX);
-        match { seeds }.find(|seed| play(*seed, Some(*rule)).violation.is_some()) {
+        match { seeds }.find(|seed| play(*seed, Some(*rule), shape).violation.is_some()) {
             Some(seed) => eprintln!("{rule:?}: detected in history {seed}"),
             None => unnoticed.push((rule, says)),
         }
@@ -103,7 +130,18 @@ fn each_rule_that_is_switched_off_is_missed() {
 }
 
 #[test]
+fn each_rule_that_is_switched_off_is_missed() {
+    check_rules(RULES, ALONE);
+}
+
+#[test]
+fn each_rule_of_regions_that_is_switched_off_is_missed() {
+    check_rules(RULES_OF_REGIONS, REGIONS);
+}
+
+#[test]
 fn a_history_follows_from_its_seed() {
-    let story = || play(7, None).story;
-    assert_eq!(story(), story());
+    let story = |shape| play(7, None, shape).story;
+    assert_eq!(story(ALONE), story(ALONE));
+    assert_eq!(story(REGIONS), story(REGIONS));
 }

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use caching::Timestamp;
 use fleet::leases::LeaseLimits;
+use fleet::regions::{StartPeer, StartRegion};
 use fleet::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 use message::clock::test::{WALL, Wall};
 use parking_lot::Mutex;
-use store::backing::{BreakerOptions, BreakerSettings, Deadlines, Guarded};
+use store::backing::{Backing, BreakerOptions, BreakerSettings, Deadlines, Guarded};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
+use super::link::{FarStore, Link};
 use super::wire::{Line, Wire};
 use super::{Rule, VERIFICATION};
 use crate::config::{CacheRule, StoreIndex, sample};
@@ -38,23 +40,49 @@ struct Stop {
     waiting: Mutex<Vec<Waker>>,
 }
 
+/// Links of an instance to the stores of the other regions.
+pub(super) struct Links {
+    /// Name of the own region.
+    pub(super) name: String,
+    /// Name of each other region, and the link to its store.
+    pub(super) peers: Vec<(String, Arc<Link>)>,
+}
+
+impl Links {
+    fn start(&self) -> Option<StartRegion> {
+        let peer = |(name, link): &(String, Arc<Link>)| StartPeer {
+            name: name.clone(),
+            backing: guarded(Box::new(FarStore::of(link))),
+        };
+        let peers: Vec<_> = self.peers.iter().map(peer).collect();
+        (!peers.is_empty()).then(|| StartRegion { name: self.name.clone(), peers })
+    }
+}
+
+fn guarded(backing: Box<dyn Backing>) -> Arc<dyn Backing> {
+    let breaker = BreakerOptions { requests_min: 1000, ..BreakerOptions::default() };
+    let settings = BreakerSettings::new(breaker).expect("the default settings with one different number");
+    Arc::new(Guarded::new(backing, Deadlines::default(), settings))
+}
+
 /// Initial time of a wall clock without an error.
 const NOON: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
 impl Process {
     /// Starts an instance whose clock is ahead of the store's by `ahead_ms`.
-    pub(super) fn start(wire: &Arc<Wire>, ahead_ms: i64, planted: Option<Rule>) -> Arc<Self> {
-        let breaker = BreakerOptions { requests_min: 1000, ..BreakerOptions::default() };
-        let settings = BreakerSettings::new(breaker).expect("the default settings with one different number");
-        let line = Box::new(Line::of(wire));
+    pub(super) fn start(
+        (wire, links): (&Arc<Wire>, &Links),
+        ahead_ms: i64,
+        planted: Option<Rule>,
+    ) -> Arc<Self> {
         let tier = StartTier {
-            backing: Arc::new(Guarded::new(line, Deadlines::default(), settings)),
+            backing: guarded(Box::new(Line::of(wire))),
             memory_use: MemoryUse::Kept,
             coherence: Coherence::Available,
             name: format!("cache-{}", wire.index),
             verification: VERIFICATION,
             leases: LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) },
-            region: None,
+            region: links.start(),
         };
         let worker = worker(tier);
         if let (Some(Rule::LogIsReadFirst), Some(log)) =
@@ -70,6 +98,8 @@ impl Process {
             tasks: Mutex::default(),
         });
         process.spawn(in_step::keep_in_step(Arc::clone(&process.worker.shared), StoreIndex::default()));
+        let tier = process.worker.shared.stores.first().tier.clone().expect("all instances share one");
+        in_step::region_tasks(&tier).into_iter().for_each(|task| _ = process.spawn(task));
         for _ in 0..TIER_WRITERS {
             let tier = process.worker.shared.stores.first().tier.clone().expect("all instances share one");
             process.spawn(async move { tier.write_behind().await });

@@ -195,7 +195,7 @@ impl Drop for Asked<'_> {
         if !self.is_answered {
             self.wire.book.trouble(self.wire.index);
         }
-        self.wire.book.look(&self.wire.server);
+        self.wire.book.look(self.wire.index, &self.wire.server);
     }
 }
 

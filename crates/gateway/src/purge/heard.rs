@@ -198,14 +198,14 @@ fn apply(shared: &Shared, store: (&Cache, &Tier), LogRecord { bytes, end }: &Log
 fn apply_carried(shared: &Shared, store: (&Cache, &Tier), carried: Carried, end: LogOffset) {
     let effect = store.1.log.origins.lock().note(&carried, end);
     match (effect, carried.what) {
-        (CarriedEffect::Known, _) | (CarriedEffect::Next, CarriedWhat::Position) => {
+        (CarriedEffect::Known, _) | (CarriedEffect::Next, CarriedWhat::Position | CarriedWhat::Beginning) => {
             store.0.invalidations.hear_nothing(end);
         }
         (CarriedEffect::Next, CarriedWhat::Purge(purge)) => {
             let record = PurgeRecord::decode(&purge).unwrap_or_else(|error| unreadable(&error));
             apply_purge(shared, store, record, end);
         }
-        (CarriedEffect::Unknown, _) | (CarriedEffect::Next, CarriedWhat::Beginning) => {
+        (CarriedEffect::Unknown, _) => {
             tracing::warn!(
                 "purges of another region may have been lost: everything older counts as purged softly"
             );

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::backing::{LastRecord, LogId, LogOffset};
-use crate::purge::{PurgeBytesError, PurgeRecord};
+use crate::purge::{PurgeBytesError, PurgeId, PurgeRecord};
 
 /// Record of a log that regions share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum LogEntry {
 /// Says how far the log of another region has been carried into this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
+    /// Drawn for this record. Two records with the same bytes would hide that the log was set back between them.
+    pub id: PurgeId,
     /// Log to which the purge was first appended.
     pub origin: LogId,
     /// Position up to which that log had been carried before. A reader that knows less has missed purges.
@@ -66,7 +68,9 @@ impl Carried {
             CarriedWhat::Beginning => (BEGINNING, &[][..]),
         };
         let head = [VERSION, FORM, kind, 0];
-        [&head[..], &self.origin.0, &self.after.0.to_le_bytes(), &self.last.encode(), purge].concat().into()
+        [&head[..], &self.id.0, &self.origin.0, &self.after.0.to_le_bytes(), &self.last.encode(), purge]
+            .concat()
+            .into()
     }
 
     /// Decodes a record.
@@ -75,6 +79,7 @@ impl Carried {
     /// If the bytes can't have been written by [`Self::encode`].
     pub fn decode(bytes: &Bytes) -> Result<Self, PurgeBytesError> {
         let (head, rest) = bytes.split_first_chunk::<4>().ok_or(PurgeBytesError::Length)?;
+        let (id, rest) = rest.split_first_chunk().ok_or(PurgeBytesError::Length)?;
         let (origin, rest) = rest.split_first_chunk().ok_or(PurgeBytesError::Length)?;
         let (after, rest) = rest.split_first_chunk().ok_or(PurgeBytesError::Length)?;
         let (last, purge) = rest.split_first_chunk().ok_or(PurgeBytesError::Length)?;
@@ -91,7 +96,7 @@ impl Carried {
             [version, ..] => return Err(PurgeBytesError::UnknownVersion(version)),
         };
         let after = LogOffset(u64::from_le_bytes(*after));
-        Ok(Self { origin: LogId(*origin), after, last: LastRecord::decode(last), what })
+        Ok(Self { id: PurgeId(*id), origin: LogId(*origin), after, last: LastRecord::decode(last), what })
     }
 }
 
@@ -104,6 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_carried_purge_comes_back(
+            id: [u8; 16],
             origin: [u8; 16],
             after: u64,
             last: [u8; LastRecord::BYTES],
@@ -113,7 +119,7 @@ mod tests {
             let what = [CarriedWhat::Position, CarriedWhat::Beginning, CarriedWhat::Purge(purge.clone().into())];
             for what in what.into_iter().filter(|what| *what != CarriedWhat::Purge(Bytes::new())) {
                 let last = LastRecord::decode(&last);
-                let carried = Carried { origin: LogId(origin), after: LogOffset(after), last, what };
+                let carried = Carried { id: PurgeId(id), origin: LogId(origin), after: LogOffset(after), last, what };
                 prop_assert_eq!(Carried::decode(&carried.encode()), Ok(carried.clone()));
                 prop_assert_eq!(LogEntry::decode(&carried.encode()), Ok(LogEntry::Carried(carried)));
             }

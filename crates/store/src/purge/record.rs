@@ -2,9 +2,22 @@
 
 use std::fmt;
 
+use crate::address::FillId;
+
 /// Id of one purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeId(pub [u8; 16]);
+
+impl PurgeId {
+    /// Returns an id that has never been used.
+    pub fn next() -> Self {
+        let FillId { process, sequence } = FillId::next();
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&process.to_be_bytes());
+        id[8..].copy_from_slice(&sequence.to_be_bytes());
+        Self(id)
+    }
+}
 
 impl fmt::Display for PurgeId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
