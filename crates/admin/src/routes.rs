@@ -143,6 +143,10 @@ pub static ROUTES: &[Route] = &[
                          again at once)",
             },
             Parameter { name: "dry_run", values: "`true`: count, but purge nothing" },
+            Parameter {
+                name: "wait",
+                values: "`all` (waits for the instances of all regions; the default), `near` (of this region) or `none`",
+            },
         ],
         answers: &[
             (
@@ -154,7 +158,9 @@ pub static ROUTES: &[Route] = &[
                  or request fields may be purged too, and aren't counted. With a shared store, \
                  `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all instances have applied the purge, and \
                  after how long each; without `reached_ms` if it hasn't; with the `store` of `[stores]` that it shares; and \
-                 `\"silent_stores\":[..]`, whose servers don't answer; and `\"not_replicated\":[..]`, whose replicas have not confirmed the purge, so that a fail-over may lose it. `\"warnings\":[\"..\"]`, such as that no site records tags, or none \
+                 `\"silent_stores\":[..]`, whose servers don't answer; and `\"not_replicated\":[..]`, whose replicas have not confirmed the purge, so that a fail-over may lose it. With \
+                 [regions](../operate/regions.md), `\"regions\":[{\"name\",\"complete_ms\"}]` for each other region, or `\"pending\"` with the \
+                 reason in place of `complete_ms`; `complete` includes them. `\"warnings\":[\"..\"]`, such as that no site records tags, or none \
                  serves the host. If nothing was stored, zeros; then, and with that warning, `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (

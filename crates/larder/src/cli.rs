@@ -245,7 +245,7 @@ Exit status:
   1  the admin API didn't answer, the address isn't an admin API, or at least one purge was refused, such as of a URL that no site serves
   2  the command line is wrong
   3  nothing matched: no stored response for any URL or in a dry run, or no site serves the host of --host or --prefix
-  4  in a fleet, an instance didn't confirm the purge in time, or it is unknown whether all did";
+  4  in a fleet or in another region, an instance didn't confirm the purge in time, or it is unknown whether all did";
 
 /// Purge responses from a running cache
 ///

@@ -35,6 +35,7 @@ fn connect(tier: &RemoteTier, region: Option<&RegionSettings>) -> StartTier {
         leases: tier.leases,
         region: region.map(|region| StartRegion {
             name: region.name.clone(),
+            purge_lag_max: region.purge_lag_max,
             peers: region
                 .peers
                 .iter()

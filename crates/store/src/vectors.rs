@@ -137,7 +137,7 @@ fn carried_purges_are_as_written() {
     let (id, origin, after) = (PurgeId([9; 16]), LogId([7; 16]), LogOffset(0x0102));
     let decode = |bytes: &[u8]| Carried::decode(&Bytes::copy_from_slice(bytes));
     for (says, what) in [
-        ("a purge", CarriedWhat::Purge(record.bytes.clone())),
+        ("a purge", CarriedWhat::Purge(record.bytes)),
         ("a position", CarriedWhat::Position),
         ("a beginning", CarriedWhat::Beginning),
     ] {

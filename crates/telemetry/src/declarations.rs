@@ -388,15 +388,17 @@ static LABELS: &[(&str, &str)] = &[
         "outcome",
         "status class, `304`, or `failed`; for reloads `applied` or `refused`; for upgrades `took-over` or `failed`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`; for rate limits `refused` or `dry_run` (let through)",
     ),
+    ("peer", "name of another region"),
     ("protocol", "`http1`, `http2`, `tls`"),
     (
         "reach",
-        "`complete`: all instances that share a store have applied the purge, or there is only one; `partial`: some did not confirm in time",
+        "`complete`: all instances that the purge waits for have applied it, or there is only one; `partial`: some did not confirm in time",
     ),
     (
         "reason",
         "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total`, `larder_origin_errors_total`, `larder_origin_server_failures_total` and `larder_purges_refused_total` are listed on the page on `Cache-Status`, and those of `larder_admin_refused_total` on the page on the admin API",
     ),
+    ("region", "name of this instance's region"),
     (
         "result",
         "for look-ups in a shared store `hit`, `miss` or `failed`; for its changes `written`, `removed`, `failed`, `given_up` or `refused`; for spans `exported`, `dropped`, `rejected` or `failed`; for exports of spans `accepted`, `partial`, `again` or `failed`; for health checks `passed` or `failed`",

@@ -204,6 +204,8 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::TierBreaker, &["", "open"], 1);
         sample.add(Metric::TierBreakerOpenedTotal, &[""], 1);
         sample.add(Metric::TierVerified, &[""], 1);
+        sample.add(Metric::RegionCarrier, &["eu"], 1);
+        sample.add(Metric::RegionPurgeLagSeconds, &["us"], 1);
         let mut durations = Buckets::new(&COMMAND_BOUNDS);
         durations.add(200, 3);
         durations.add_sum(400);

@@ -42,9 +42,10 @@ impl Region {
             }
             if self.is_carrier() {
                 self.publish().await;
-            } else if is_tick {
-                *self.record.lock() = self.read_record().await.or_else(|| self.record.lock().clone());
+            } else if let (true, Some(record)) = (is_tick, self.read_record().await) {
+                *self.record.lock() = Some(record);
             }
+            self.note_lag();
         }
     }
 
@@ -163,7 +164,7 @@ impl Region {
                 self.carried.notify_one();
             }
             if is_all {
-                peer.is_current(asked_at_ms);
+                peer.note_current(asked_at_ms);
                 self.record_position(peer).await?;
                 return Ok(());
             }

@@ -12,6 +12,7 @@ mod carrier;
 mod peer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cache::invalidation::Invalidations;
@@ -30,6 +31,8 @@ use crate::purge_log::FleetLog;
 pub struct StartRegion {
     /// Name of the region.
     pub name: String,
+    /// Time for which purges of a peer may be unknown before nothing is verified.
+    pub purge_lag_max: Duration,
     /// The other regions.
     pub peers: Vec<StartPeer>,
 }
@@ -46,6 +49,9 @@ pub struct StartPeer {
 pub struct Region {
     name: Box<str>,
     begun: Instant,
+    purge_lag_max: Duration,
+    /// Whether purges of a peer may have been unknown for too long, or the peer was never reached.
+    is_behind: AtomicBool,
     log: Arc<FleetLog>,
     invalidations: Arc<Invalidations>,
     /// The other regions, in the order of the configuration.
@@ -88,6 +94,8 @@ impl Region {
         Self {
             name: region.name.into(),
             begun: Instant::now(),
+            purge_lag_max: region.purge_lag_max,
+            is_behind: AtomicBool::new(true),
             log,
             invalidations,
             peers,
@@ -113,6 +121,22 @@ impl Region {
     fn now_ms(&self) -> u64 {
         let ahead_ms = self.log.backing.clock_ahead_ms().unwrap_or(0);
         u64::try_from(now().plus_ms(ahead_ms).as_ms()).unwrap_or(0)
+    }
+
+    /// Returns whether purges of a peer may have been unknown for too long.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
+    /// Finds out whether purges of a peer may have been unknown for too long.
+    fn note_lag(&self) {
+        let (now_ms, record) = (self.now_ms(), self.record.lock());
+        let is_late = |peer: &Peer| {
+            let known = record.iter().flat_map(|record| &record.peers).find(|known| known.name == peer.name);
+            let lag = known.map(|known| now_ms.saturating_sub(known.current_at_ms));
+            lag.is_none_or(|lag_ms| Duration::from_millis(lag_ms) > self.purge_lag_max)
+        };
+        self.is_behind.store(self.peers.iter().any(is_late), Ordering::Release);
     }
 
     /// Returns the state of the region.

@@ -132,7 +132,7 @@ impl Peer {
     }
 
     /// Notes that all purges of the peer were known here at this time.
-    pub(super) fn is_current(&self, at_ms: u64) {
+    pub(super) fn note_current(&self, at_ms: u64) {
         self.state.lock().current_at_ms = at_ms;
     }
 

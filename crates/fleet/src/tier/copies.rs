@@ -66,7 +66,8 @@ impl Tier {
         let standing = |source| self.standing(source);
         let source = self.backing.source();
         self.coherence == Coherence::Strict
-            && (standing(source) != CopyStatus::Verified
+            && (self.region.as_ref().is_some_and(|region| region.is_behind())
+                || standing(source) != CopyStatus::Verified
                 || !self.log.was_read_over(source)
                 || entry.copy.reliance(self.flush(), standing) != Reliance::Trusted)
     }

@@ -55,7 +55,11 @@ impl Links {
             backing: guarded(Box::new(FarStore::of(link))),
         };
         let peers: Vec<_> = self.peers.iter().map(peer).collect();
-        (!peers.is_empty()).then(|| StartRegion { name: self.name.clone(), peers })
+        (!peers.is_empty()).then(|| StartRegion {
+            name: self.name.clone(),
+            purge_lag_max: Duration::from_secs(30),
+            peers,
+        })
     }
 }
 

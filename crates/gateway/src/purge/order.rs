@@ -40,12 +40,12 @@ pub struct PurgeOrder {
 /// Instances for which the answer to a purge waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PurgeWait {
-    /// Those of all regions.
+    /// Instances of all regions.
     #[default]
     All,
-    /// Those of this region.
+    /// Instances of this region.
     Near,
-    /// None: the answer comes once the purge is in the log.
+    /// No instance: the answer comes once the purge is in the log.
     None,
 }
 

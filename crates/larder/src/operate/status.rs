@@ -43,6 +43,7 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
         lines.push(store(metrics, &name));
         lines.extend(silent_tier(metrics, &name));
     }
+    lines.extend(region(metrics));
     lines.extend(origins(metrics).iter().filter_map(Origin::line));
     if metrics.has("larder_kv_keys") {
         lines.push(kv(metrics));
@@ -64,6 +65,10 @@ fn object(metrics: &Metrics, is_ready: bool, reasons: &[&str]) -> Value {
             "from_cache": from_cache(metrics) as u64,
             "in_flight": whole("larder_requests_in_flight"),
         });
+    }
+    if let Some(name) = metrics.labels("larder_region_carrier", "region").into_iter().next() {
+        let is_carrier = metrics.sum("larder_region_carrier", "") > 0.0;
+        shown["region"] = json!({ "name": name, "carrier": is_carrier, "purge_lag_seconds": peers(metrics) });
     }
     let stores = metrics.labels("larder_store_max_bytes", "store");
     shown["stores"] = stores.iter().map(|name| store_object(metrics, name)).collect();
@@ -141,6 +146,31 @@ fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
         _ => format!("{shown}: connection lost, or not verified yet; serving alone"),
     })
 }
+
+/// Returns the time since which purges of each other region may be unknown, in seconds, by the region.
+fn peers(metrics: &Metrics) -> BTreeMap<String, f64> {
+    let peers = metrics.labels("larder_region_purge_lag_seconds", "peer");
+    let lag = |peer: String| {
+        let seconds = metrics.sum("larder_region_purge_lag_seconds", &format!("peer=\"{peer}\""));
+        (peer, seconds)
+    };
+    peers.into_iter().map(lag).collect()
+}
+
+/// Returns the line about this region; `None` if there is only one.
+fn region(metrics: &Metrics) -> Option<String> {
+    let name = metrics.labels("larder_region_carrier", "region").into_iter().next()?;
+    let peer = |(peer, seconds): (String, f64)| match seconds >= LAG_NOTED_SECONDS {
+        true => format!("purges of {peer} unknown for {seconds:.0} s"),
+        false => format!("purges of {peer} known"),
+    };
+    let peers: Vec<_> = peers(metrics).into_iter().map(peer).collect();
+    let role = if metrics.sum("larder_region_carrier", "") > 0.0 { ", carrier" } else { "" };
+    Some(format!("region {name}{role}: {}", peers.join(", ")))
+}
+
+/// Time for which purges of another region may be unknown while all is well: the region's record is read and written every half second.
+const LAG_NOTED_SECONDS: f64 = 5.0;
 
 /// The state of an origin's servers.
 struct Origin<'a> {
@@ -283,6 +313,8 @@ mod tests {
                     larder_store_bytes{store=\"images\",class=\"stored\"} 1048576\n\
                     larder_store_entries 7\nlarder_store_entries{store=\"images\"} 1\n\
                     larder_tier_instances{store=\"images\"} 3\nlarder_tier_verified{store=\"images\"} 1\n\
+                    larder_region_carrier{region=\"eu\"} 1\nlarder_region_purge_lag_seconds{peer=\"asia\"} 61.2\n\
+                    larder_region_purge_lag_seconds{peer=\"us\"} 0.4\n\
                     larder_tier_instances 2\nlarder_tier_verified 0\nlarder_tier_silence_seconds 12.3\n\
                     larder_origin_server_state{origin=\"shop\",server=\"http://a\",state=\"up\"} 1\n\
                     larder_origin_server_state{origin=\"shop\",server=\"http://a\",state=\"ejected\"} 0\n\
@@ -296,6 +328,7 @@ mod tests {
             "store: 7 responses, 1.5 MiB of 2.0 MiB",
             "shared store: no answer for 12 s; serving alone",
             "store images: 1 response, 1.0 MiB of 4.0 MiB; instances 3",
+            "region eu, carrier: purges of asia unknown for 61 s, purges of us known",
             "origin shop: 2 of 2 servers up; http://b slow start; circuit breaker half open",
         ];
         assert_eq!(lines(&Metrics::parse(text), "draining"), told);
@@ -305,6 +338,7 @@ mod tests {
             "ready": false,
             "reasons": ["draining"],
             "requests": { "answered": 4, "from_cache": 3, "in_flight": 2 },
+            "region": { "name": "eu", "carrier": true, "purge_lag_seconds": { "asia": 61.2, "us": 0.4 } },
             "stores": [
                 { "name": "default", "responses": 7, "bytes": 1_572_864, "bytes_max": 2_097_152,
                   "shared": { "answers": false, "instances": 2 } },

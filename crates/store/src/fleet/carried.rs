@@ -25,11 +25,11 @@ pub struct Carried {
     pub after: LogOffset,
     /// Record of that log up to which everything has been carried. Without a record, `begins` and `end` are the same position.
     pub last: LastRecord,
-    /// What is carried.
+    /// Content of the record.
     pub what: CarriedWhat,
 }
 
-/// What a record carries.
+/// Content of a carried record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CarriedWhat {
     /// The purge in `last`, as in its first log.
@@ -116,7 +116,7 @@ mod tests {
             purge: Vec<u8>,
             noise: Vec<u8>,
         ) {
-            let what = [CarriedWhat::Position, CarriedWhat::Beginning, CarriedWhat::Purge(purge.clone().into())];
+            let what = [CarriedWhat::Position, CarriedWhat::Beginning, CarriedWhat::Purge(purge.into())];
             for what in what.into_iter().filter(|what| *what != CarriedWhat::Purge(Bytes::new())) {
                 let last = LastRecord::decode(&last);
                 let carried = Carried { id: PurgeId(id), origin: LogId(origin), after: LogOffset(after), last, what };

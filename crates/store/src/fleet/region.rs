@@ -88,7 +88,9 @@ impl RegionRecord {
 
 /// Returns a text of at most `bytes_max` bytes.
 pub fn cut(text: &str, bytes_max: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes_max)]
+    let is_end = |at: &usize| text.is_char_boundary(*at);
+    let end = (0..=bytes_max.min(text.len())).rev().find(is_end);
+    &text[..end.unwrap_or_default()]
 }
 
 fn write_text(bytes: &mut Vec<u8>, text: &str) {

@@ -11,7 +11,7 @@ use super::heartbeat::{Beat, Role};
 use super::master::Master;
 use super::names::{Digest, Names};
 use super::reply::{self, Refused};
-use super::settings::RemoteSettings;
+use super::settings::{Access, RemoteSettings};
 use super::wire::{Redirections, Wire};
 use crate::address::REGION;
 use crate::backing::{BackingError, RECORD_BYTES_MAX};
@@ -94,7 +94,7 @@ async fn open(settings: &RemoteSettings) -> Result<(Wire, Redirections), Examine
 }
 
 async fn ask_peer(wire: &Wire, names: &Names) -> Result<ExaminedPeer, BackingError> {
-    let refused = refused(wire, &reading(&names.probe())).await?;
+    let refused = refused(wire, names, Access::Reading).await?;
     let beat = Beat::of(wire, Redirections::Unexpected).await?;
     let mut question = cmd("GETRANGE");
     question.arg(names.record_of(REGION, Digest::of(REGION))).arg(0).arg(RECORD_BYTES_MAX - 1);
@@ -107,8 +107,7 @@ async fn ask_peer(wire: &Wire, names: &Names) -> Result<ExaminedPeer, BackingErr
 }
 
 async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<Examined, BackingError> {
-    let probe = names.probe();
-    let refused = refused(wire, &[&reading(&probe)[..], &writing(&probe)].concat()).await?;
+    let refused = refused(wire, names, Access::Shared).await?;
     let [info, memory, policy, tracked, replicas] = wire.ask_for(&settings()).await?;
     let beat = Beat::of(wire, Redirections::Unexpected).await?;
     Ok(Examined {
@@ -141,42 +140,41 @@ fn settings() -> Pipeline {
     question
 }
 
-/// A command, and arguments with which it changes nothing but an unused key.
-type Probe<'a> = (&'static str, Vec<&'a str>);
-
-fn reading(probe: &str) -> Vec<Probe<'_>> {
-    vec![
-        ("CLIENT TRACKING", vec!["ON", "OPTIN"]),
-        ("CLIENT CACHING", vec!["YES"]),
-        ("GETRANGE", vec![probe, "0", "0"]),
-        ("STRLEN", vec![probe]),
-        ("PING", vec![]),
-        ("ROLE", vec![]),
-        ("TIME", vec![]),
-    ]
-}
-
-fn writing(probe: &str) -> Vec<Probe<'_>> {
-    vec![
-        ("SET", vec![probe, "0", "PX", "1000"]),
-        ("APPEND", vec![probe, "1"]),
-        ("PTTL", vec![probe]),
-        ("PEXPIRE", vec![probe, "1000"]),
-        ("WATCH", vec![probe]),
-        ("UNWATCH", vec![]),
-        ("MULTI", vec![]),
-        ("EXEC", vec![]),
-        ("RENAME", vec![probe, probe]),
-        ("DEL", vec![probe]),
-        ("UNLINK", vec![probe]),
-        ("WAIT", vec!["0", "1"]),
-    ]
+/// Commands that this access needs, each with arguments with which it changes nothing but an unused key.
+fn commands(probe: &str, access: Access) -> Vec<(&'static str, Vec<&str>)> {
+    use Access::{Reading, Shared};
+    let all = [
+        (Reading, "CLIENT TRACKING", vec!["ON", "OPTIN"]),
+        (Reading, "CLIENT CACHING", vec!["YES"]),
+        (Shared, "SET", vec![probe, "0", "PX", "1000"]),
+        (Reading, "GETRANGE", vec![probe, "0", "0"]),
+        (Reading, "STRLEN", vec![probe]),
+        (Shared, "APPEND", vec![probe, "1"]),
+        (Shared, "PTTL", vec![probe]),
+        (Shared, "PEXPIRE", vec![probe, "1000"]),
+        (Shared, "WATCH", vec![probe]),
+        (Shared, "UNWATCH", vec![]),
+        (Shared, "MULTI", vec![]),
+        (Shared, "EXEC", vec![]),
+        (Shared, "RENAME", vec![probe, probe]),
+        (Shared, "DEL", vec![probe]),
+        (Shared, "UNLINK", vec![probe]),
+        (Reading, "PING", vec![]),
+        (Reading, "ROLE", vec![]),
+        (Reading, "TIME", vec![]),
+        (Shared, "WAIT", vec!["0", "1"]),
+    ];
+    let is_needed = |least: Access| access == Shared || least == Reading;
+    let needed = all.into_iter().filter(|(least, ..)| is_needed(*least));
+    needed.map(|(_, command, arguments)| (command, arguments)).collect()
 }
 
 /// Tries each required command, and returns the refused ones.
-async fn refused(wire: &Wire, commands: &[Probe<'_>]) -> Result<Vec<&'static str>, BackingError> {
+async fn refused(wire: &Wire, names: &Names, access: Access) -> Result<Vec<&'static str>, BackingError> {
+    let probe = names.probe();
+    let commands = commands(&probe, access);
     let mut question = pipe();
-    for (command, arguments) in commands {
+    for (command, arguments) in &commands {
         let mut asked = Cmd::new();
         command.split(' ').chain(arguments.iter().copied()).for_each(|word| _ = asked.arg(word));
         question.add_command(asked);

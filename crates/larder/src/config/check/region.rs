@@ -1,6 +1,7 @@
 //! The region of this instance.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use store::fleet::PEERS_MAX;
 
@@ -14,6 +15,7 @@ use crate::config::tree::Table;
 #[derive(Clone, Debug)]
 pub(crate) struct RegionSettings {
     pub(crate) name: String,
+    pub(crate) purge_lag_max: Duration,
     pub(crate) peers: Vec<PeerSettings>,
 }
 
@@ -55,5 +57,5 @@ pub(super) fn region(
         }
         peers.push(PeerSettings { name, remote });
     }
-    Some(RegionSettings { name: own?, peers })
+    Some(RegionSettings { name: own?, purge_lag_max: table.get("purge_lag_max"), peers })
 }

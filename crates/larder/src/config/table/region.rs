@@ -7,6 +7,11 @@ section! {
     pub(super) REGION = "region";
     /// Name of the region, the same for all of its instances, and different from those of its peers.
     name = Text("letters, digits, `-`, `.`, `_`").required().kept(),
+    /// Time for which purges of a peer may be unknown before copies in memory and records of the store count as unverified.
+    ///
+    /// With `store.remote.coherence = "strict"`, they are then validated with the origin before each use, as they are before the peer is
+    /// first reached.
+    purge_lag_max = Duration(1_000..=HOUR_MS).default("30s").kept(),
     /// The other regions, at least one. Each region names all others.
     peers = List(&Table(&PEER)).default("[]").kept(),
 }

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use testkit::{FaultProxy, Faults, Larder, Random, Redis, Setup, Signal, Stall, wait};
 
@@ -203,7 +201,11 @@ fn disturb(world: &mut World, fault: usize) {
             let carrier = carrier(region);
             let gateway = &region.gateways[carrier];
             gateway.signal(Signal::STOP);
-            thread::sleep(Duration::from_millis(2 * VERIFICATION_MS));
+            // Its lease ends.
+            wait::until_true("another carrier", || {
+                let others = region.gateways.iter().enumerate().filter(|(index, _)| *index != carrier);
+                others.into_iter().any(|(_, other)| other.metric("larder_region_carrier", &[]) == 1.0)
+            });
             gateway.signal(Signal::CONT);
         }
     }
