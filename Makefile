@@ -10,7 +10,7 @@ PIPELINE ?= 100
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help install nightly run run-check fleet fleet-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
+.PHONY: help install nightly run run-check fleet fleet-check regions regions-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,14 @@ fleet: ## three gateways as one cache over a redis-server, and four lines to try
 fleet-check: ## the same on free ports: runs the four lines, checks the answers, stops
 	@scripts/install-dependencies
 	@scripts/fleet --check
+
+regions: ## two regions, 80 ms apart, and five lines to try
+	@scripts/install-dependencies
+	@scripts/regions
+
+regions-check: ## the same on free ports: runs the five lines, checks the answers, stops
+	@scripts/install-dependencies
+	@scripts/regions --check
 
 stack: ## what deploy/compose.yaml has, on this machine: two gateways behind HAProxy with TLS, and four curl lines to try
 	@scripts/install-dependencies

@@ -22,7 +22,7 @@ struct Region {
     /// Links to the stores of the other regions, in their order.
     links: Vec<FaultProxy>,
     gateways: Vec<Larder>,
-    _store: Redis,
+    store: Redis,
 }
 
 const NAMES: [&str; 3] = ["eu", "us", "asia"];
@@ -32,24 +32,23 @@ const PATHS: [&str; 4] = ["/news/600", "/news/900", "/shop/700", "/shop/9000"];
 impl World {
     #[track_caller]
     fn start(regions: usize, gateways: usize) -> Self {
+        Self::start_with(regions, gateways, |config| config)
+    }
+
+    #[track_caller]
+    fn start_with(regions: usize, gateways: usize, change: fn(String) -> String) -> Self {
         let pages = Arc::new(Pages::of("a.test"));
         let stores: Vec<Redis> = (0..regions).map(|_| Redis::start("")).collect();
         let addresses: Vec<SocketAddr> = stores.iter().map(Redis::address).collect();
         let region = |(index, store): (usize, Redis)| {
             let others: Vec<usize> = (0..regions).filter(|other| *other != index).collect();
             let links: Vec<_> = others.iter().map(|other| FaultProxy::start(addresses[*other])).collect();
-            let mut config =
-                config_at(&format!("redis://{}/0", store.address()), "64MiB", VERIFICATION_MS, &[&pages]);
-            config.push_str(&format!("[region]\nname = \"{}\"\n", NAMES[index]));
-            for (other, link) in others.iter().zip(&links) {
-                link.set(open());
-                let (name, address) = (NAMES[*other], link.address());
-                config.push_str(&format!(
-                    "[[region.peers]]\nname = \"{name}\"\nurl = \"redis://{address}/0\"\n"
-                ));
-            }
+            links.iter().for_each(|link| link.set(open()));
+            let peers = others.iter().zip(&links).map(|(other, link)| (NAMES[*other], link.address()));
+            let peers: Vec<_> = peers.collect();
+            let config = change(config(store.address(), NAMES[index], &peers, &pages));
             let gateways = instances::start(gateways, |_| Setup::config(LARDER, &config));
-            Region { config, links, gateways, _store: store }
+            Region { config, links, gateways, store }
         };
         let regions: Vec<Region> = stores.into_iter().enumerate().map(region).collect();
         let world = Self { pages, regions };
@@ -98,6 +97,16 @@ impl World {
             }
         }
     }
+}
+
+/// Configuration of an instance of a region, given the names of its peers and the addresses of their stores.
+fn config(store: SocketAddr, region: &str, peers: &[(&str, SocketAddr)], pages: &Pages) -> String {
+    let of_region = config_at(&format!("redis://{store}/0"), "64MiB", VERIFICATION_MS, &[pages]);
+    let peer = |(name, address): &(&str, SocketAddr)| {
+        format!("[[region.peers]]\nname = \"{name}\"\nurl = \"redis://{address}/0\"\n")
+    };
+    let peers: String = peers.iter().map(peer).collect();
+    format!("{of_region}[region]\nname = \"{region}\"\n{peers}")
 }
 
 fn open() -> Faults {
@@ -150,6 +159,66 @@ fn an_unsafe_request_applies_in_all_regions() {
     wait::until_true("the other region has the new version", || {
         world.pages.get(&mut far.client(), PATHS[0]).version >= version
     });
+}
+
+/// A peer whose store is that of this region, or belongs to another one, isn't followed, and purges say why.
+#[test]
+fn a_peer_that_is_another_one_is_refused() {
+    let (eu, us) = (Redis::start(""), Redis::start(""));
+    let pages = Pages::of("a.test");
+    let start = |store: &Redis, region: &str, peers: &[(&str, SocketAddr)]| {
+        let peers: Vec<_> = peers.iter().map(|(name, address)| (*name, *address)).collect();
+        Setup::config(LARDER, &config(store.address(), region, &peers, &pages)).start()
+    };
+    // The address of the proxy hides that the store is the region's own.
+    let own = FaultProxy::start(eu.address());
+    let near = start(&eu, "eu", &[("us", own.address()), ("asia", us.address())]);
+    let _far = start(&us, "us", &[("eu", eu.address())]);
+    for why in ["lead to the store of this region", "lead to the store of the region \\\"us\\\""] {
+        wait::until_true(why, || {
+            let purged = purge(&near, "everything=true");
+            !purged.is_complete && purged.text.contains(why)
+        });
+    }
+    assert!(purge(&near, "everything=true&wait=near").is_complete);
+}
+
+/// While purges of a peer may have been unknown for too long, strict instances validate what they have stored.
+#[test]
+fn strict_instances_validate_while_a_region_is_away() {
+    let strict = |config: String| {
+        let config = config.replace("[store.remote]\n", "[store.remote]\ncoherence = \"strict\"\n");
+        config.replace("[region]\n", "[region]\npurge_lag_max = \"2s\"\n")
+    };
+    let world = World::start_with(2, 1, strict);
+    let region = &world.regions[0];
+    let is_hit = || world.pages.get(&mut region.gateways[0].client(), PATHS[0]).response.is_hit();
+    wait::until_true("a hit", is_hit);
+    region.links[0].set(Faults { stall: Stall::Yes, ..open() });
+    wait::until_true("no hit", || !is_hit());
+    region.links[0].set(open());
+    wait::until_true("a hit again", is_hit);
+}
+
+/// The loss of a log has the effect of one soft purge of everything in the other region.
+#[test]
+fn what_a_peer_has_lost_counts_as_purged() {
+    let world = World::start(2, 1);
+    let [near, far] = [0, 1].map(|region: usize| &world.regions[region]);
+    let losses =
+        |gateway: &Larder| gateway.stderr().matches("purges of another region may have been lost").count();
+    world.warm();
+    let before = losses(&near.gateways[0]);
+    near.links[0].set(Faults { stall: Stall::Yes, ..open() });
+    let version = world.pages.change(PATHS[0]);
+    let purged = purge(&far.gateways[0], "url=http://a.test/news/600");
+    assert!(!purged.is_complete && purged.text.contains("\"pending\""), "{}", purged.text);
+    far.store.command("DEL larder:log");
+    near.links[0].set(open());
+    wait::until_true("the loss is noticed", || losses(&near.gateways[0]) == before + 1);
+    assert!(world.pages.get(&mut near.gateways[0].client(), PATHS[0]).version >= version);
+    world.wait_until_one();
+    assert_eq!(losses(&near.gateways[0]), before + 1, "once");
 }
 
 /// Links break and stall, and carriers end and stop for longer than their lease. `REGION_PURGES` is the number of purges.

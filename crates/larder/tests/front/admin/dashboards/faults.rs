@@ -22,7 +22,7 @@ fn is_silent((alert, means, _): &Fault, fired: &BTreeSet<Labels>) -> bool {
 }
 
 /// All alerts of `deploy/`. The fault of the last one would hide others, so it is caused after those have fired.
-pub(crate) const FAULTS: [Fault; 37] = [
+pub(crate) const FAULTS: [Fault; 38] = [
     ("LarderRestarts", KV, "a kv server is killed again and again"),
     ("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
     ("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
@@ -46,6 +46,7 @@ pub(crate) const FAULTS: [Fault; 37] = [
     ("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
     ("LarderFleetSplit", ("store", "split"), "one of two instances uses a different server"),
     ("LarderPurgePartial", GATEWAY, "the server of a store is gone during a purge"),
+    ("LarderRegionBehind", ("peer", "us"), "the server of the own store is killed"),
     ("LarderStoreTooSmall", ("store", "small"), "a client requests more than fits into it"),
     ("LarderCertificateExpiresSoon", ("host", SOON), "a certificate is replaced by one with a week left"),
     ("LarderCertificateExpires", ("host", NOW), "a certificate is replaced by one with a day left"),
@@ -73,11 +74,14 @@ pub(crate) struct Trouble<'a> {
     /// As many clients as the crowded kv server accepts.
     clients: Vec<RespClient>,
     round: usize,
+    begun: Instant,
 }
 
 /// Time within which each alert must fire: some need several passes within their window, and on a busy machine a pass takes
 /// seconds.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// Time after which the origin of the news begins to send `no-store` again.
+const NEWS_PERIOD_SECONDS: u64 = 90;
 /// Pause between checks whether Prometheus has seen a server.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -102,13 +106,13 @@ impl<'a> Trouble<'a> {
         // Connections that have had no request are closed early.
         connections.iter_mut().for_each(|client| drop(client.get("/none")));
         let clients = crowd(&world.kv.crowded);
-        Self { world, _connections: connections, clients, round: 0 }
+        Self { world, _connections: connections, clients, round: 0, begun: Instant::now() }
     }
 
     /// Repeats temporary faults, and waits until each of these alerts has fired.
     #[track_caller]
     pub(crate) fn fires(&mut self, faults: &[Fault]) {
-        let Self { world, clients, round, .. } = self;
+        let Self { world, clients, round, begun, .. } = self;
         let world: &World = world;
         let over = AtomicBool::new(false);
         let fired = thread::scope(|scope| {
@@ -117,6 +121,9 @@ impl<'a> Trouble<'a> {
             let _until_here = Ends(&over);
             until_all_fired(world, faults, || {
                 *round += 1;
+                // The average of the hit ratio forgets the time before the fault.
+                let is_over = begun.elapsed().as_secs() % NEWS_PERIOD_SECONDS >= NEWS_PERIOD_SECONDS / 3;
+                world.origins.are_news_cacheable.store(is_over, Ordering::Relaxed);
                 pass(world, &mut clients[0], *round);
             })
         });

@@ -170,6 +170,7 @@ fn config(origins: &Origins, stores: &Stores, collector: &Collector) -> String {
     let addresses = [
         ("@redis@", stores.default.address().to_string()),
         ("@far@", stores.far.address().to_string()),
+        ("@peer@", stores.shared.address().to_string()),
         ("@full@", stores.clock.address().to_string()),
         ("@collector@", collector.url()),
         ("@pages@", origins.pages.url()),
