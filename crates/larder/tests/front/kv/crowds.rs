@@ -61,19 +61,27 @@ fn strangers_do_not_pass_the_limits_however_fast_they_come() {
     assert!(most <= 40 + 60, "{most} descriptors");
 }
 
+const FLOODS_MAX: usize = 10;
+
 #[test]
 fn clients_are_served_and_let_in_while_strangers_come() {
     let kv = locked("workers = 1");
     let mut guest = let_in(kv.address());
     let mut longest = Duration::ZERO;
     let mut logins = 0;
-    while_strangers_come(kv.address(), 8_000, || {
-        for _ in 0..20 {
-            longest = longest.max(kv.service.waited_for(|| guest.expect("PING", "+PONG\r\n")));
+    // On a busy machine, a flood may pass during one login.
+    for _ in 0..FLOODS_MAX {
+        while_strangers_come(kv.address(), 8_000, || {
+            for _ in 0..20 {
+                longest = longest.max(kv.service.waited_for(|| guest.expect("PING", "+PONG\r\n")));
+            }
+            drop(let_in(kv.address()));
+            logins += 1;
+        });
+        if logins > 2 {
+            break;
         }
-        drop(let_in(kv.address()));
-        logins += 1;
-    });
+    }
     assert!(logins > 2, "{logins} logins");
     assert!(longest < Duration::from_millis(500), "{longest:?} for a PING");
 }
