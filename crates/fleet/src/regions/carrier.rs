@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const REPLICATION_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Region {
-    /// Keeps the lease of the carrier, and the record of the self. It never returns.
+    /// Keeps the lease of the carrier, and the record of the region. It never returns.
     pub async fn lead(&self) {
         let verification = self.log.verification;
         let mut ticks = interval(verification / 4);
@@ -82,7 +82,7 @@ impl Region {
         RegionRecord::decode(&loaded.into_iter().next()??.bytes).ok()
     }
 
-    /// Writes the record of the self.
+    /// Writes the record of the region.
     async fn publish(&self) {
         let mut lease = self.lease.lock().await;
         let (Some(held), Some(near)) = (&*lease, self.near_log()) else { return };
@@ -117,7 +117,7 @@ impl Region {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_carrier = self.is_carrier.subscribe();
         loop {
-            // The sender lives as long as the self.
+            // The sender lives as long as the region.
             let _ = is_carrier.wait_for(|is_carrier| *is_carrier).await;
             let outcome = self.carry(peer).await;
             self.note(peer, outcome.as_ref().err());
@@ -147,7 +147,7 @@ impl Region {
         }
     }
 
-    /// Reads the log of a peer to its end, and appends its purges to the log of this self.
+    /// Reads the log of a peer to its end, and appends its purges to the log of this region.
     async fn carry(&self, peer: &Peer) -> Result<(), Refusal> {
         loop {
             let near = self.near_log().filter(|_| self.log.is_read()).ok_or(Refusal::NearUnread)?;
@@ -204,7 +204,7 @@ impl Region {
     pub async fn confirm(&self) {
         let mut is_carrier = self.is_carrier.subscribe();
         loop {
-            // The sender lives as long as the self.
+            // The sender lives as long as the region.
             let _ = is_carrier.wait_for(|is_carrier| *is_carrier).await;
             if !self.confirm_once().await {
                 sleep(RETRY).await;

@@ -91,7 +91,7 @@ impl Connections {
         connector: &Connector,
         dispatcher: Arc<PushDispatcher>,
         source: Source,
-        (names, probe): (&Names, &str),
+        (names, probe): (&Names, Option<&str>),
     ) -> Result<Opened, OpenError> {
         let demotion = Arc::new(Notify::new());
         let receiver = Arc::clone(&dispatcher);
@@ -298,8 +298,9 @@ async fn track(wire: &Wire) -> Result<(), BackingError> {
     reply::done(wire.ask_one(cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN")).await?)
 }
 
-/// Tests whether the server supports IFEQ. Writes nothing, because the tested key never exists.
-async fn comparison(wire: &Wire, probe: &str) -> Result<Comparison, BackingError> {
+/// Tests whether the server supports IFEQ. Writes nothing, because the tested key never exists. Without a key, nothing will be written.
+async fn comparison(wire: &Wire, probe: Option<&str>) -> Result<Comparison, BackingError> {
+    let Some(probe) = probe else { return Ok(Comparison::ByUs) };
     let answer = wire.ask_one(cmd("SET").arg(probe).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1)).await?;
     Ok(if answer == Value::Nil { Comparison::ByServer } else { Comparison::ByUs })
 }

@@ -19,7 +19,7 @@ use super::heartbeat::{Beat, Role};
 use super::log;
 use super::master::Master;
 use super::names::{Names, slot_of_record};
-use super::settings::{Address, RemoteSettings};
+use super::settings::{Access, Address, RemoteSettings};
 use super::source_status::SourceStatus;
 use super::wire::{Connector, OpenError, with_causes};
 use crate::backing::{BackingError, Watchers};
@@ -37,6 +37,7 @@ pub(super) struct Link {
     connected_replicas: AtomicU32,
     verification: Duration,
     followed_bytes_max: usize,
+    access: Access,
     state: RwLock<State>,
     cluster: Option<Weak<Cluster>>,
     /// Whether this server has the log.
@@ -88,6 +89,7 @@ impl Link {
             // Heartbeats need an interval of at least a millisecond.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
+            access: settings.access,
             state: RwLock::new(State::Down("not connected yet".into())),
         }
     }
@@ -136,11 +138,14 @@ impl Link {
         self.cluster.as_ref()?.upgrade()
     }
 
-    /// Returns a name by which the server's commands can be tried.
-    fn probe(&self, connector: &Connector) -> String {
-        match (self.cluster(), connector.host()) {
-            (Some(cluster), Some(host)) => self.names.probe_in(|slot| cluster.owns(host, slot)),
-            _ => self.names.probe(),
+    /// Returns a name by which the server's commands can be tried; `None` if its data are only read.
+    fn probe(&self, connector: &Connector) -> Option<String> {
+        match (self.access, self.cluster(), connector.host()) {
+            (Access::Reading, ..) => None,
+            (Access::Shared, Some(cluster), Some(host)) => {
+                Some(self.names.probe_in(|slot| cluster.owns(host, slot)))
+            }
+            (Access::Shared, ..) => Some(self.names.probe()),
         }
     }
 
@@ -202,7 +207,8 @@ impl Link {
         let dispatcher =
             Arc::new(PushDispatcher::new(source, self.names.clone(), watchers, self.followed_bytes_max));
         let opened =
-            Connections::open(connector, dispatcher, source, (&self.names, &self.probe(connector))).await?;
+            Connections::open(connector, dispatcher, source, (&self.names, self.probe(connector).as_deref()))
+                .await?;
         let mut clock = ServerClock::default();
         if self.process_beat(opened.beat, &mut clock) == Role::Other {
             return Err(OpenError::NoMaster);

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use testkit::{FaultProxy, Faults, Larder, Random, Redis, Setup, Signal, Stall, wait};
+use testkit::{FaultProxy, Faults, Larder, Random, Redis, RespClient, Setup, Signal, Stall, wait};
 
 use crate::LARDER;
 use crate::fleet::instances;
@@ -219,6 +222,100 @@ fn what_a_peer_has_lost_counts_as_purged() {
     assert!(world.pages.get(&mut near.gateways[0].client(), PATHS[0]).version >= version);
     world.wait_until_one();
     assert_eq!(losses(&near.gateways[0]), before + 1, "once");
+}
+
+/// A server that an active-active database keeps in each of two places: each copies the keys that are written in the other one, late and
+/// in any order. A region reads its peer's keys at its own server, and may not write them.
+#[test]
+fn regions_share_an_active_active_database() {
+    const PREFIXES: [&str; 2] = ["eu:", "us:"];
+    let acl = |own: &str, other: &str| format!("user larder on >pw ~{own}* %R~{other}* &* +@all");
+    let stores = [Redis::start(&acl("eu:", "us:")), Redis::start(&acl("us:", "eu:"))];
+    let copying = Copying::start(
+        [0, 1].map(|from: usize| (stores[from].address(), stores[1 - from].address(), PREFIXES[from])),
+    );
+    let pages = Pages::of("a.test");
+    let gateway = |at: usize| {
+        let url = format!("redis://larder:pw@{}/0", stores[at].address());
+        let keys = format!("[store.remote]\nprefix = \"{}\"\n", PREFIXES[at]);
+        let config = config_at(&url, "64MiB", VERIFICATION_MS, &[&pages]).replace("[store.remote]\n", &keys);
+        let (own, other) = (NAMES[at], NAMES[1 - at]);
+        let peer = format!(
+            "[[region.peers]]\nname = \"{other}\"\nurl = \"{url}\"\nprefix = \"{}\"\n",
+            PREFIXES[1 - at]
+        );
+        Setup::config(LARDER, &format!("{config}[region]\nname = \"{own}\"\n{peer}")).start()
+    };
+    let gateways = [gateway(0), gateway(1)];
+    for (number, (query, paths)) in FORMS.iter().chain(&FORMS).enumerate() {
+        wait::until_true("a complete purge", || {
+            gateways.iter().for_each(|gateway| _ = pages.get(&mut gateway.client(), paths[0]));
+            let version = pages.change(paths[0]);
+            let purged = purge(&gateways[number % 2], query);
+            if purged.is_complete {
+                for gateway in &gateways {
+                    assert!(
+                        pages.get(&mut gateway.client(), paths[0]).version >= version,
+                        "{query}: {}",
+                        purged.text
+                    );
+                }
+            }
+            purged.is_complete
+        });
+    }
+    copying.stop();
+    for store in &stores {
+        let log = RespClient::connect(store.address()).ask(&[b"ACL", b"LOG"]);
+        let log = String::from_utf8_lossy(&log);
+        assert_eq!(log, "*0\r\n", "no region tried to write what belongs to the other one");
+    }
+}
+
+/// Copies keys between two servers.
+struct Copying {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Copying {
+    /// `pairs`: the server of the keys, the server that gets copies, and the prefix of the keys.
+    fn start(pairs: [(SocketAddr, SocketAddr, &'static str); 2]) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let copy = |(from, to, prefix)| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                let mut random = Random::new(1);
+                while !is_over.load(Ordering::Relaxed) {
+                    copy_once(from, to, prefix, &mut random);
+                    thread::park_timeout(Duration::from_millis(random.below(60) as u64));
+                }
+            })
+        };
+        Self { threads: pairs.into_iter().map(copy).collect(), is_over }
+    }
+
+    fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
+fn copy_once(from: SocketAddr, to: SocketAddr, prefix: &str, random: &mut Random) {
+    let (mut from, mut to) = (RespClient::connect(from), RespClient::connect(to));
+    let mut names = from.names(&format!("{prefix}*"));
+    let gone = to.names(&format!("{prefix}*")).into_iter().filter(|name| !names.contains(name));
+    let gone: Vec<_> = gone.collect();
+    for name in gone {
+        to.ask(&[b"DEL", &name]);
+    }
+    while !names.is_empty() {
+        let name = names.swap_remove(random.below(names.len()));
+        let Some(value) = from.value(&name) else { continue };
+        if to.value(&name).as_ref() != Some(&value) {
+            to.ask(&[b"SET", &name, &value]);
+        }
+    }
 }
 
 /// Links break and stall, and carriers end and stop for longer than their lease. `REGION_PURGES` is the number of purges.
