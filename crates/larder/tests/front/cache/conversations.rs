@@ -13,37 +13,53 @@ use testkit::conversation::{
     Case, Context, Fails, Forwarded, Group, OriginAnswer, Profile, Seen, SentRequest, Step, latin1,
     read_groups,
 };
-use testkit::{End, Exchange, Fields, Larder, ScriptedOrigin, Setup, wait};
+use testkit::{End, Exchange, Fields, Larder, RedisCluster, ScriptedOrigin, Setup, wait};
 
 use crate::LARDER;
 
+/// What is behind the memory of the gateways.
+enum Behind {
+    Nothing,
+    /// A tier that takes so many milliseconds for each answer. Memory has room only for notes.
+    #[cfg(feature = "test-store")]
+    Simulated {
+        latency_ms: u32,
+    },
+    /// A cluster. Memory has room for a part of the responses.
+    Cluster(RedisCluster),
+}
+
 #[test]
 fn every_conversation_goes_as_written() {
-    check(None);
+    check(&Behind::Nothing);
+}
+
+#[test]
+fn every_conversation_goes_as_written_over_a_cluster() {
+    check(&Behind::Cluster(RedisCluster::start()));
 }
 
 /// Stored responses are only in the tier, or on their way there.
 #[cfg(feature = "test-store")]
 #[test]
 fn every_conversation_goes_as_written_over_a_tier_at_hand() {
-    check(Some(0));
+    check(&Behind::Simulated { latency_ms: 0 });
 }
 
 #[cfg(feature = "test-store")]
 #[test]
 fn every_conversation_goes_as_written_over_a_tier_that_takes_its_time() {
-    check(Some(5));
+    check(&Behind::Simulated { latency_ms: 5 });
 }
 
-/// With `tier_ms`, a tier that takes so many milliseconds for each answer is behind a memory that has room only for notes.
-fn check(tier_ms: Option<u32>) {
+fn check(behind: &Behind) {
     let groups = read_groups(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/caching"));
     let paths = groups.iter().flat_map(|group| (0..group.cases.len()).map(|index| group.path(index)));
     let desks: Desks = Arc::new(paths.map(|path| (path, Mutex::default())).collect());
     let origin = origin(Arc::clone(&desks));
-    let gateways = gateways(&groups, &origin.url(), tier_ms);
+    let gateways = gateways(&groups, &origin.url(), behind);
     let problems = play_all(&players(&groups, &gateways, &desks));
-    gateways.values().for_each(|larder| was_used(larder, tier_ms));
+    gateways.values().for_each(|larder| was_used(larder, behind));
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
@@ -146,7 +162,7 @@ fn lines(fields: &Fields) -> String {
     fields.0.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
 }
 
-fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Profile, Larder> {
+fn gateways(groups: &[Group], origin: &str, behind: &Behind) -> BTreeMap<Profile, Larder> {
     let start = |profile: Profile| {
         let site = format!("[[site]]\nname = \"conversations\"\norigin = \"{origin}\"\n");
         let mut config = format!("profile = \"{}\"\n{site}", profile.as_str());
@@ -156,13 +172,28 @@ fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Pr
                 config.push_str(&rule(&group.path(index), case));
             }
         }
+        if let Behind::Cluster(cluster) = behind {
+            let (url, prefix) = (cluster.url(), profile.as_str());
+            config.push_str(&format!(
+                "[store]\nmemory = \"2MiB\"\n[store.remote]\nurl = \"{url}\"\nprefix = \"{prefix}:\"\nrecord_timeout = \"5s\"\n"
+            ));
+        }
         // All dates of the cases are GMT: a local time most of a day ahead changes nothing.
         //= RFC 9111 section 4.2: local time zones have no influence
-        let mut setup = Setup::config(LARDER, &config).environment("TZ", "Pacific/Kiritimati");
-        if let Some(latency_ms) = tier_ms {
-            setup = setup.environment("LARDER_TEST_STORE", &format!("latency_ms={latency_ms}"));
-        }
-        (profile, setup.start())
+        let setup = Setup::config(LARDER, &config).environment("TZ", "Pacific/Kiritimati");
+        let larder = match behind {
+            Behind::Nothing => setup.start(),
+            #[cfg(feature = "test-store")]
+            Behind::Simulated { latency_ms } => {
+                setup.environment("LARDER_TEST_STORE", &format!("latency_ms={latency_ms}")).start()
+            }
+            Behind::Cluster(_) => {
+                let larder = setup.start();
+                larder.wait_for("larder_tier_verified", &[], |verified| verified == 1.0);
+                larder
+            }
+        };
+        (profile, larder)
     };
     [Profile::Safe, Profile::Rfc9111].map(start).into()
 }
@@ -172,17 +203,23 @@ fn gateways(groups: &[Group], origin: &str, tier_ms: Option<u32>) -> BTreeMap<Pr
 const NOTE_BYTES_MAX: f64 = 324.0;
 
 /// Checks that all reused responses came from the expected place.
-fn was_used(larder: &Larder, tier_ms: Option<u32>) {
+fn was_used(larder: &Larder, behind: &Behind) {
     let entries = larder.metric("larder_store_entries", &[]);
-    if tier_ms.is_none() {
-        assert!(entries > 0.0);
-        return;
+    match behind {
+        Behind::Nothing => assert!(entries > 0.0),
+        Behind::Cluster(_) => {
+            assert!(larder.metric("larder_tier_writes_total", &["result=\"written\""]) > 100.0);
+            assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
+        }
+        #[cfg(feature = "test-store")]
+        Behind::Simulated { .. } => {
+            assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
+            assert_eq!(entries, 0.0, "memory keeps no response");
+            let notes = larder.metric("larder_store_notes", &[]);
+            let bytes = larder.metric("larder_store_bytes", &["class=\"stored\""]);
+            assert!(bytes <= notes * NOTE_BYTES_MAX, "{notes} records take {bytes} bytes");
+        }
     }
-    assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
-    assert_eq!(entries, 0.0, "memory keeps no response");
-    let notes = larder.metric("larder_store_notes", &[]);
-    let bytes = larder.metric("larder_store_bytes", &["class=\"stored\""]);
-    assert!(bytes <= notes * NOTE_BYTES_MAX, "{notes} records take {bytes} bytes");
 }
 
 fn rule(path: &str, case: &Case) -> String {
