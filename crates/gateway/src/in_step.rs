@@ -139,7 +139,7 @@ async fn step(
         let has_lost = log.record_read_over(source);
         cache.invalidations.own_are_read(sent);
         if has_lost {
-            tracing::warn!("a fail-over of the shared store has lost purges: they are written again");
+            tracing::warn!("the shared store has lost purges: they are written again");
             log.send().await?;
             continue;
         }

@@ -24,7 +24,7 @@ pub use self::bytes::{FormatError, MEMBERS_MAX, Member, NAME_BYTES_MAX};
 pub(crate) use self::bytes::{decode_list, encode_list};
 pub use self::carried::{Carried, CarriedWhat, LogEntry};
 pub use self::region::{
-    NOWHERE, PEERS_MAX, PeerRecord, REFUSAL_BYTES_MAX, REGION_NAME_BYTES_MAX, RegionRecord, cut,
+    Following, NOWHERE, PEERS_MAX, PeerRecord, REFUSAL_BYTES_MAX, REGION_NAME_BYTES_MAX, RegionRecord, cut,
 };
 
 pub use crate::address::REGION;

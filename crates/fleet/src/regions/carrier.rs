@@ -12,10 +12,10 @@ use store::backing::{
     Expected, LOG_APPEND_BYTES_MAX, Lease, LeaseMode, LeaseRequest, LogCursor, LogId, PutOutcome,
     RenewOutcome, Replication, TakeOutcome, Tracking, Write,
 };
-use store::fleet::{REFUSAL_BYTES_MAX, REGION, RegionRecord, cut};
+use store::fleet::{Following, REFUSAL_BYTES_MAX, REGION, RegionRecord, cut};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::peer::{News, Refusal};
+use super::peer::{Confirmations, News, Refusal};
 use super::{Peer, Region};
 #[cfg(feature = "test-double")]
 use crate::faults::{self, Fault};
@@ -120,9 +120,9 @@ impl Region {
             // The sender lives as long as the region.
             let _ = is_carrier.wait_for(|is_carrier| *is_carrier).await;
             let outcome = self.carry(peer).await;
-            self.note(peer, outcome.as_ref().err());
+            self.note(peer, outcome.as_ref());
             match outcome {
-                Ok(()) => tokio::select! {
+                Ok(_) => tokio::select! {
                     _ = ticks.tick() => {}
                     () = peer.hearing.0.notified() => {}
                 },
@@ -131,31 +131,38 @@ impl Region {
         }
     }
 
-    /// Records why a peer can't be followed, or that it can.
-    fn note(&self, peer: &Peer, refusal: Option<&Refusal>) {
+    /// Records why a peer isn't followed, or confirms nothing.
+    fn note(&self, peer: &Peer, outcome: Result<&Option<Refusal>, &Refusal>) {
+        let (following, refusal) = match outcome {
+            Ok(obstacle) => (Following::Yes, obstacle.as_ref()),
+            Err(refusal) => (Following::No, Some(refusal)),
+        };
+        if refusal.is_some_and(Refusal::is_without_cause) && peer.is_refused() {
+            return;
+        }
         let text = refusal.map(ToString::to_string).unwrap_or_default();
-        if peer.set_refusal(cut(&text, REFUSAL_BYTES_MAX)) {
+        if peer.set_refusal(following, cut(&text, REFUSAL_BYTES_MAX)) {
             match refusal {
-                Some(refusal) => tracing::warn!(
-                    peer = %peer.name,
-                    %refusal,
-                    "purges of another region aren't known here now"
-                ),
-                None => tracing::info!(peer = %peer.name, "purges of another region are followed"),
+                Some(why) => {
+                    tracing::warn!(peer = %peer.name, %why, "purges between this region and another one are pending");
+                }
+                None => tracing::info!(peer = %peer.name, "purges apply in this region and in another one"),
             }
             self.changed.notify_one();
         }
     }
 
-    /// Reads the log of a peer to its end, and appends its purges to the log of this region.
-    async fn carry(&self, peer: &Peer) -> Result<(), Refusal> {
+    /// Reads the log of a peer to its end, and appends its purges to the log of this region. Returns the reason why the peer confirms
+    /// nothing now, if there is one.
+    async fn carry(&self, peer: &Peer) -> Result<Option<Refusal>, Refusal> {
         loop {
             let near = self.near_log().filter(|_| self.log.is_read()).ok_or(Refusal::NearUnread)?;
             let asked_at_ms = self.now_ms();
             let position = |log: LogId| self.log.origins.lock().position(log);
             let (news, confirmed) =
                 join(peer.read_on(near, position), peer.confirmations(&self.name, near)).await;
-            if confirmed? {
+            let Confirmations { is_new, obstacle } = confirmed?;
+            if is_new {
                 self.changed.notify_one();
             }
             let News { records, is_all } = news?;
@@ -166,7 +173,7 @@ impl Region {
             if is_all {
                 peer.note_current(asked_at_ms);
                 self.record_position(peer).await?;
-                return Ok(());
+                return Ok(obstacle);
             }
         }
     }
@@ -246,8 +253,14 @@ impl Region {
     fn set_carrier(&self, is_carrier: bool) {
         let has_changed =
             self.is_carrier.send_if_modified(|was| std::mem::replace(was, is_carrier) != is_carrier);
-        if has_changed {
-            tracing::info!(region = %self.name, is_carrier, "the carrier of purges between regions has changed");
+        match (has_changed, is_carrier) {
+            (true, true) => {
+                tracing::info!(region = %self.name, "this instance carries purges between regions")
+            }
+            (true, false) => {
+                tracing::info!(region = %self.name, "this instance carries no more purges between regions");
+            }
+            (false, _) => {}
         }
     }
 

@@ -1,12 +1,13 @@
 //! Another region, as the carrier of this one sees it.
 
+use std::error::Error as _;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use store::backing::{Backing, BackingError, Continuity, LastRecord, LogCursor, LogId, LogOffset, LogRecord};
 use store::backing::{LOG_APPEND_BYTES_MAX, Source, Tracking, Watcher};
-use store::fleet::{Carried, CarriedWhat, LogEntry, NOWHERE, PeerRecord, REGION, RegionRecord};
+use store::fleet::{Carried, CarriedWhat, Following, LogEntry, NOWHERE, PeerRecord, REGION, RegionRecord};
 use store::purge::PurgeId;
 use tokio::sync::Notify;
 
@@ -33,6 +34,7 @@ struct State {
     complete: LogCursor,
     confirmed: LogCursor,
     current_at_ms: u64,
+    following: Following,
     refusal: Box<str>,
 }
 
@@ -46,19 +48,63 @@ struct Reading {
     carried: LogOffset,
 }
 
-/// Reason why a peer can't be followed.
+/// Reason why purges of a peer, or its confirmations, don't arrive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("the store of the region can't be read: {0}")]
+    #[error("its store can't be read from here ({}), so it is not known what the region has applied", told(.0))]
     Peer(BackingError),
-    #[error("its purges can't be written to this region's store: {0}")]
+    #[error(
+        "its store has no purge log with this `prefix`: no instance of the region has started, or the prefix is wrong"
+    )]
+    NoLog,
+    #[error("this region's store can't be written ({})", told(.0))]
     Near(#[from] BackingError),
-    #[error("this region's store has not yet been read")]
+    #[error("this region's store has not been read yet")]
     NearUnread,
     #[error("its `url` and `prefix` lead to the store of this region")]
     SameStore,
     #[error("its `url` and `prefix` lead to the store of the region \"{0}\"")]
     OtherRegion(Box<str>),
+    #[error("no instance of the region carries purges: none is running, or none has a `[region]`")]
+    NoCarrier,
+    #[error("the region doesn't know this one: its `[[region.peers]]` lacks the name")]
+    Unknown,
+    #[error("the region reports: {0}")]
+    Theirs(Box<str>),
+}
+
+impl Refusal {
+    /// Returns whether this follows from an earlier failure, and doesn't contain the cause.
+    pub(super) fn is_without_cause(&self) -> bool {
+        matches!(self, Self::Peer(BackingError::Open { .. }) | Self::Near(BackingError::Open { .. }))
+    }
+
+    fn of_peer(error: BackingError) -> Self {
+        if matches!(error, BackingError::NoLog) { Self::NoLog } else { Self::Peer(error) }
+    }
+}
+
+/// Returns the cause of an error.
+fn told(error: &BackingError) -> String {
+    match error {
+        BackingError::TimedOut { after } => format!("no reply within {} ms", after.as_millis()),
+        BackingError::Open { .. } => "it has failed repeatedly".to_owned(),
+        error => error.source().map_or_else(|| error.to_string(), ToString::to_string),
+    }
+}
+
+/// Content of a peer's record about this region.
+pub(super) struct Confirmations {
+    /// Whether the peer has confirmed more than before.
+    pub(super) is_new: bool,
+    /// Reason why the peer confirms nothing now.
+    pub(super) obstacle: Option<Refusal>,
+}
+
+impl Confirmations {
+    fn none(obstacle: Refusal) -> Self {
+        Self { is_new: false, obstacle: Some(obstacle) }
+    }
 }
 
 /// News from a peer.
@@ -95,6 +141,7 @@ impl Peer {
             complete: NOWHERE,
             confirmed: NOWHERE,
             current_at_ms: 0,
+            following: Following::No,
             refusal: Box::default(),
         };
         Self { name: name.into(), backing, hearing, state: Mutex::new(state) }
@@ -107,6 +154,7 @@ impl Peer {
             complete: state.complete,
             confirmed: state.confirmed,
             current_at_ms: state.current_at_ms,
+            following: state.following,
             refusal: state.refusal.clone(),
         }
     }
@@ -136,33 +184,46 @@ impl Peer {
         self.state.lock().current_at_ms = at_ms;
     }
 
-    /// Returns whether this changes the reason why the peer isn't followed.
-    pub(super) fn set_refusal(&self, refusal: &str) -> bool {
+    /// Returns whether there is a reason why the peer isn't followed, or confirms nothing.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.state.lock().refusal.is_empty()
+    }
+
+    /// Returns whether this changes the reason why the peer isn't followed, or confirms nothing.
+    pub(super) fn set_refusal(&self, following: Following, refusal: &str) -> bool {
         let mut state = self.state.lock();
-        let is_new = *state.refusal != *refusal;
+        let is_new = *state.refusal != *refusal || state.following != following;
+        state.following = following;
         if is_new {
             state.refusal = refusal.into();
         }
         is_new
     }
 
-    /// Reads the record of the peer. Returns whether the peer has confirmed more of the log `near`.
-    pub(super) async fn confirmations(&self, own: &str, near: LogId) -> Result<bool, Refusal> {
-        let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::Peer)?;
-        let Some(loaded) = loaded.into_iter().next().flatten() else { return Ok(false) };
-        let Ok(record) = RegionRecord::decode(&loaded.bytes) else { return Ok(false) };
+    /// Reads the record of the peer.
+    pub(super) async fn confirmations(&self, own: &str, near: LogId) -> Result<Confirmations, Refusal> {
+        let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::of_peer)?;
+        let loaded = loaded.into_iter().next().flatten();
+        let record = loaded.and_then(|loaded| RegionRecord::decode(&loaded.bytes).ok());
+        let Some(record) = record else { return Ok(Confirmations::none(Refusal::NoCarrier)) };
         if *record.name == *own {
             return Err(Refusal::SameStore);
         }
         if record.name != self.name {
             return Err(Refusal::OtherRegion(record.name));
         }
-        let Some(offset) = record.complete_in(near) else { return Ok(false) };
+        let obstacle = match record.peers.iter().find(|peer| *peer.name == *own) {
+            None => Some(Refusal::Unknown),
+            Some(of_us) => Some(&of_us.refusal).filter(|text| !text.is_empty()).cloned().map(Refusal::Theirs),
+        };
+        let Some(offset) = record.complete_in(near) else {
+            return Ok(Confirmations { is_new: false, obstacle });
+        };
         let confirmed = LogCursor { id: near, offset };
         let mut state = self.state.lock();
         let is_new = state.confirmed != confirmed;
         state.confirmed = confirmed;
-        Ok(is_new)
+        Ok(Confirmations { is_new, obstacle })
     }
 
     /// Reads the log of the peer on. `position` returns how far a log has been carried.
@@ -180,7 +241,7 @@ impl Peer {
         // Without a record, there is nothing to compare.
         let last_record = last.filter(|last| last.begins < last.end());
         let (part, continuity) =
-            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::Peer)?;
+            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::of_peer)?;
         let log = part.state.id;
         if log == near {
             return Err(Refusal::SameStore);

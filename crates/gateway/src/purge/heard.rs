@@ -60,6 +60,16 @@ pub struct RegionReach {
 }
 
 impl RegionReach {
+    /// Returns the reach of a purge that isn't in the log of this region yet.
+    fn waiting(store: &Store) -> Vec<Self> {
+        let region = store.tier.as_ref().and_then(|tier| tier.region.as_ref());
+        let pending = Some("this region's store has not received it yet".to_owned());
+        let peers = region.into_iter().flat_map(|region| &region.peers);
+        peers
+            .map(|peer| Self { name: peer.name.to_string(), complete_ms: None, pending: pending.clone() })
+            .collect()
+    }
+
     fn of(arrival: RegionArrival) -> Self {
         let name = arrival.name.into();
         match arrival.after {
@@ -86,7 +96,8 @@ impl PurgeReach {
             Ok(reached) => reached,
             Err(error) => {
                 tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
-                return Self { silent_stores: vec![store.name.clone()], ..Self::default() };
+                let regions = RegionReach::waiting(store);
+                return Self { silent_stores: vec![store.name.clone()], regions, ..Self::default() };
             }
         };
         let instances: Vec<_> = instances.into_iter().map(|reach| InstanceReach::of(store, reach)).collect();
@@ -206,9 +217,12 @@ fn apply_carried(shared: &Shared, store: (&Cache, &Tier), carried: Carried, end:
             apply_purge(shared, store, record, end);
         }
         (CarriedEffect::Unknown, _) => {
-            tracing::warn!(
-                "purges of another region may have been lost: everything older counts as purged softly"
-            );
+            // At the start, this instance reads of earlier losses.
+            if store.1.log.is_read() {
+                tracing::warn!(
+                    "purges of another region may have been lost: everything older counts as purged softly"
+                );
+            }
             apply_purge(shared, store, everything(PurgeMode::Soft), end);
         }
     }

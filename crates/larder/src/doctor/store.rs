@@ -46,9 +46,14 @@ fn judge_peer(examined: &ExaminedPeer, name: &str) -> Vec<Finding> {
         None => advised("name of the region", "none".to_owned(), Some((RUNNING, NO_CARRIER))),
     };
     let round_trip = format!("{:.2} ms", examined.round_trip.as_secs_f64() * 1e3);
+    let of_region = |finding: Finding| Finding {
+        setting: finding.setting.replace("the store", "the region's store").into(),
+        ..finding
+    };
     let permissions = permissions(&Examined { refused: examined.refused.clone(), ..Examined::default() });
-    let clock = examined.clock_ahead_ms.map(clock);
-    [region, good("round trip to the store", round_trip), permissions].into_iter().chain(clock).collect()
+    let rest = [good("round trip to the store", round_trip), permissions];
+    let rest = rest.into_iter().chain(examined.clock_ahead_ms.map(clock));
+    std::iter::once(region).chain(rest.map(of_region)).collect()
 }
 
 fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
@@ -179,7 +184,8 @@ const NEEDED: &str = "without them operations fail";
 const UNPURGED: &str =
     "purges of that region apply here once it is reached, and until then purges here are pending there";
 const OTHER_REGION: &str = "purges of a region with another name are not followed";
-const RUNNING: &str = "an instance that runs in the region, with `[region]` in its configuration";
+const RUNNING: &str =
+    "`[region]` in the configuration of an instance that runs in the region, and `prefix` here as there";
 const NO_CARRIER: &str = "a region without a running instance confirms no purges";
 
 #[cfg(test)]

@@ -22,6 +22,9 @@ pub enum BackingError {
     /// The reply can't be a stored value. Treat the entry as missing, and remove it.
     #[error("corrupt reply from the tier")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
+    /// There is no log, and this reader doesn't begin one.
+    #[error("there is no purge log")]
+    NoLog,
     /// Conflicting changes by others prevented the operation.
     #[error("gave up after {attempts} conflicting changes")]
     Contended {
@@ -48,6 +51,7 @@ impl BackingError {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,
             Self::PartAway(_)
             | Self::Corrupt(_)
+            | Self::NoLog
             | Self::Contended { .. }
             | Self::Full
             | Self::Open { .. } => false,

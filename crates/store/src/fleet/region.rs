@@ -35,8 +35,19 @@ pub struct PeerRecord {
     /// Last time at which this region knew all purges of the peer, by the clock of this region's store, in milliseconds since 1970; 0 for
     /// never.
     pub current_at_ms: u64,
-    /// Reason why the peer isn't followed now; empty if it is.
+    /// Whether the log of the peer is read.
+    pub following: Following,
+    /// Reason why purges between the regions are pending; empty if they apply.
     pub refusal: Box<str>,
+}
+
+/// Whether a region reads the log of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Following {
+    /// The log can't be read.
+    No = 0,
+    /// The log is read.
+    Yes = 1,
 }
 
 /// Position in no log.
@@ -59,6 +70,7 @@ impl RegionRecord {
             write_cursor(&mut bytes, peer.complete);
             write_cursor(&mut bytes, peer.confirmed);
             bytes.extend_from_slice(&peer.current_at_ms.to_le_bytes());
+            bytes.push(peer.following as u8);
             write_text(&mut bytes, &peer.refusal);
         }
         sealed(bytes)
@@ -79,6 +91,11 @@ impl RegionRecord {
                 complete: read_cursor(&mut rest)?,
                 confirmed: read_cursor(&mut rest)?,
                 current_at_ms: u64::from_le_bytes(*take(&mut rest)?),
+                following: match *take(&mut rest)? {
+                    [0] => Following::No,
+                    [1] => Following::Yes,
+                    [_] => return Err(FormatError),
+                },
                 refusal: read_text(&mut rest, REFUSAL_BYTES_MAX)?,
             });
         }
@@ -137,8 +154,9 @@ mod tests {
         let cursor = || {
             any::<([u8; 16], u64)>().prop_map(|(id, at)| LogCursor { id: LogId(id), offset: LogOffset(at) })
         };
-        ("[a-z]{0,64}", cursor(), cursor(), any::<u64>(), "\\PC{0,60}").prop_map(
-            |(name, complete, confirmed, current_at_ms, refusal)| PeerRecord {
+        ("[a-z]{0,64}", cursor(), cursor(), any::<u64>(), any::<bool>(), "\\PC{0,60}").prop_map(
+            |(name, complete, confirmed, current_at_ms, follows, refusal)| PeerRecord {
+                following: if follows { Following::Yes } else { Following::No },
                 name: name.into(),
                 complete,
                 confirmed,

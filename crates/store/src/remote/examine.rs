@@ -171,7 +171,8 @@ fn commands(probe: &str, access: Access) -> Vec<(&'static str, Vec<&str>)> {
 
 /// Tries each required command, and returns the refused ones.
 async fn refused(wire: &Wire, names: &Names, access: Access) -> Result<Vec<&'static str>, BackingError> {
-    let probe = names.probe();
+    // A user that only reads may be limited to the names that it needs.
+    let probe = if access == Access::Reading { names.log() } else { names.probe() };
     let commands = commands(&probe, access);
     let mut question = pipe();
     for (command, arguments) in &commands {

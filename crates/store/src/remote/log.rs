@@ -166,7 +166,7 @@ pub(super) async fn read(
         let state = match found_twice(header, length, &again)? {
             Some(Found::Log(state)) => seen.note(state),
             Some(Found::NoLog) if access == Access::Reading => {
-                return Err(BackingError::Corrupt(NO_LOG.into()));
+                return Err(BackingError::NoLog);
             }
             Some(Found::NoLog) => seen.note(state(connections).await?),
             None => continue,
@@ -335,8 +335,6 @@ async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, B
     reply::executed(wire.ask(&replacing).await?)
 }
 
-/// Error of a reader that doesn't begin a log.
-const NO_LOG: &str = "there is no purge log";
 /// Number of bytes per read when searching for record boundaries: several of the longest records.
 const WALKED_BYTES: usize = 4 * READ_BYTES;
 

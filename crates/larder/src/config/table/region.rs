@@ -7,10 +7,10 @@ section! {
     pub(super) REGION = "region";
     /// Name of the region, the same for all of its instances, and different from those of its peers.
     name = Text("letters, digits, `-`, `.`, `_`").required().kept(),
-    /// Time for which purges of a peer may be unknown before copies in memory and records of the store count as unverified.
+    /// Time for which purges of a peer may be unknown before stored responses count as unverified.
     ///
-    /// With `store.remote.coherence = "strict"`, they are then validated with the origin before each use, as they are before the peer is
-    /// first reached.
+    /// With `store.remote.coherence = "strict"`, each unverified response is validated with the origin before its use. Before a peer is first
+    /// reached, all are unverified.
     purge_lag_max = Duration(1_000..=HOUR_MS).default("30s").kept(),
     /// The other regions, at least one. Each region names all others.
     peers = List(&Table(&PEER)).default("[]").kept(),

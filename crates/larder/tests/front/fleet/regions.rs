@@ -14,6 +14,10 @@ use crate::fleet::purge_waits::{Purged, purge};
 use crate::fleet::store_failures::faulty::pages::Pages;
 use crate::fleet::store_failures::faulty::{VERIFICATION_MS, config_at};
 
+/// The user of `docs/operate/regions.md` for the carriers of other regions, with the password `pw`.
+const PEER_USER: &str = "user larder-peer on >pw resetkeys %R~larder:log %R~larder:m:* -@all +hello +ping +select \
+                         +client|setname +client|tracking +client|caching +role +time +getrange +strlen";
+
 /// Regions, each with a store and gateways. Between two regions, bytes take `ONE_WAY_MS` in each direction.
 struct World {
     pages: Arc<Pages>,
@@ -41,7 +45,7 @@ impl World {
     #[track_caller]
     fn start_with(regions: usize, gateways: usize, change: fn(String) -> String) -> Self {
         let pages = Arc::new(Pages::of("a.test"));
-        let stores: Vec<Redis> = (0..regions).map(|_| Redis::start("")).collect();
+        let stores: Vec<Redis> = (0..regions).map(|_| Redis::start(PEER_USER)).collect();
         let addresses: Vec<SocketAddr> = stores.iter().map(Redis::address).collect();
         let region = |(index, store): (usize, Redis)| {
             let others: Vec<usize> = (0..regions).filter(|other| *other != index).collect();
@@ -106,7 +110,7 @@ impl World {
 fn config(store: SocketAddr, region: &str, peers: &[(&str, SocketAddr)], pages: &Pages) -> String {
     let of_region = config_at(&format!("redis://{store}/0"), "64MiB", VERIFICATION_MS, &[pages]);
     let peer = |(name, address): &(&str, SocketAddr)| {
-        format!("[[region.peers]]\nname = \"{name}\"\nurl = \"redis://{address}/0\"\n")
+        format!("[[region.peers]]\nname = \"{name}\"\nurl = \"redis://larder-peer:pw@{address}/0\"\n")
     };
     let peers: String = peers.iter().map(peer).collect();
     format!("{of_region}[region]\nname = \"{region}\"\n{peers}")
@@ -143,6 +147,10 @@ fn a_purge_applies_in_all_regions() {
             region.gateways.iter().map(|gateway| gateway.metric("larder_region_carrier", &[])).sum();
         assert_eq!(carriers, 1.0);
     }
+    for region in &world.regions {
+        let log = RespClient::connect(region.store.address()).ask(&[b"ACL", b"LOG"]);
+        assert_eq!(String::from_utf8_lossy(&log), "*0\r\n", "peers only read");
+    }
     let purged = world.purge(&world.regions[0].gateways[0], "everything=true&wait=near");
     assert!(purged.is_complete && !purged.text.contains("regions"), "{}", purged.text);
 }
@@ -167,7 +175,7 @@ fn an_unsafe_request_applies_in_all_regions() {
 /// A peer whose store is that of this region, or belongs to another one, isn't followed, and purges say why.
 #[test]
 fn a_peer_that_is_another_one_is_refused() {
-    let (eu, us) = (Redis::start(""), Redis::start(""));
+    let (eu, us) = (Redis::start(PEER_USER), Redis::start(PEER_USER));
     let pages = Pages::of("a.test");
     let start = |store: &Redis, region: &str, peers: &[(&str, SocketAddr)]| {
         let peers: Vec<_> = peers.iter().map(|(name, address)| (*name, *address)).collect();
@@ -175,9 +183,15 @@ fn a_peer_that_is_another_one_is_refused() {
     };
     // The address of the proxy hides that the store is the region's own.
     let own = FaultProxy::start(eu.address());
-    let near = start(&eu, "eu", &[("us", own.address()), ("asia", us.address())]);
-    let _far = start(&us, "us", &[("eu", eu.address())]);
-    for why in ["lead to the store of this region", "lead to the store of the region \\\"us\\\""] {
+    let empty = Redis::start(PEER_USER);
+    let near = start(&eu, "eu", &[("us", own.address()), ("asia", us.address()), ("moon", empty.address())]);
+    // This one doesn't name the other.
+    let _far = start(&us, "us", &[("asia", empty.address())]);
+    for why in [
+        "has no purge log with this `prefix`",
+        "lead to the store of this region",
+        "lead to the store of the region \\\"us\\\"",
+    ] {
         wait::until_true(why, || {
             let purged = purge(&near, "everything=true");
             !purged.is_complete && purged.text.contains(why)
