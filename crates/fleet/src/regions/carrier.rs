@@ -140,11 +140,12 @@ impl Region {
         if refusal.is_some_and(Refusal::is_without_cause) && peer.is_refused() {
             return;
         }
-        let text = refusal.map(ToString::to_string).unwrap_or_default();
+        let described = |refusal: &Refusal| refusal.described(&self.name, &peer.name);
+        let text = refusal.map(described).unwrap_or_default();
         if peer.set_refusal(following, cut(&text, REFUSAL_BYTES_MAX)) {
             match refusal {
-                Some(why) => {
-                    tracing::warn!(peer = %peer.name, %why, "purges between this region and another one are pending");
+                Some(_) => {
+                    tracing::warn!(peer = %peer.name, why = text, "purges between this region and another one are pending");
                 }
                 None => tracing::info!(peer = %peer.name, "purges apply in this region and in another one"),
             }
@@ -188,7 +189,7 @@ impl Region {
                 bytes <= LOG_APPEND_BYTES_MAX
             });
             let (some, behind) = rest.split_at(fit.count().max(1));
-            let place = self.log.append(some).await?;
+            let place = self.log.append(some).await.map_err(Refusal::Near)?;
             let is_read =
                 || self.invalidations.log_read().is_none_or(|read| has_passed(read, place)).then_some(());
             let reading = timeout(self.log.verification, until(&self.log.heard, is_read)).await;

@@ -49,27 +49,16 @@ struct Reading {
 }
 
 /// Reason why purges of a peer, or its confirmations, don't arrive.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(super) enum Refusal {
-    #[error("its store can't be read from here ({}), so it is not known what the region has applied", told(.0))]
     Peer(BackingError),
-    #[error(
-        "its store has no purge log with this `prefix`: no instance of the region has started, or the prefix is wrong"
-    )]
-    NoLog,
-    #[error("this region's store can't be written ({})", told(.0))]
-    Near(#[from] BackingError),
-    #[error("this region's store has not been read yet")]
+    Near(BackingError),
     NearUnread,
-    #[error("its `url` and `prefix` lead to the store of this region")]
     SameStore,
-    #[error("its `url` and `prefix` lead to the store of the region \"{0}\"")]
     OtherRegion(Box<str>),
-    #[error("no instance of the region carries purges: none is running, or none has a `[region]`")]
     NoCarrier,
-    #[error("the region doesn't know this one: its `[[region.peers]]` lacks the name")]
     Unknown,
-    #[error("the region reports: {0}")]
+    /// The reason that the peer reports.
     Theirs(Box<str>),
 }
 
@@ -79,8 +68,25 @@ impl Refusal {
         matches!(self, Self::Peer(BackingError::Open { .. }) | Self::Near(BackingError::Open { .. }))
     }
 
-    fn of_peer(error: BackingError) -> Self {
-        if matches!(error, BackingError::NoLog) { Self::NoLog } else { Self::Peer(error) }
+    /// Describes the reason for operators of either region, given the names of the own region and of the peer.
+    pub(super) fn described(&self, near: &str, peer: &str) -> String {
+        match self {
+            Self::Peer(BackingError::NoLog) => format!(
+                "the store of {peer} has no purge log with this `prefix`: no instance of {peer} has ever run, or the prefix is wrong"
+            ),
+            Self::Peer(error) => format!("the store of {peer} can't be read from {near} ({})", told(error)),
+            Self::Near(error) => format!("the store of {near} can't be written ({})", told(error)),
+            Self::NearUnread => format!("the purge log of {near} has not been read yet"),
+            Self::SameStore => format!("`url` and `prefix` of {peer} lead to the store of {near}"),
+            Self::OtherRegion(name) => {
+                format!("`url` and `prefix` of {peer} lead to the store of the region \"{name}\"")
+            }
+            Self::NoCarrier => {
+                format!("no instance of {peer} carries purges: none is running, or none has a `[region]`")
+            }
+            Self::Unknown => format!("{peer} doesn't know {near}: its `[[region.peers]]` lacks the name"),
+            Self::Theirs(reason) => reason.to_string(),
+        }
     }
 }
 
@@ -202,7 +208,7 @@ impl Peer {
 
     /// Reads the record of the peer.
     pub(super) async fn confirmations(&self, own: &str, near: LogId) -> Result<Confirmations, Refusal> {
-        let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::of_peer)?;
+        let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::Peer)?;
         let loaded = loaded.into_iter().next().flatten();
         let record = loaded.and_then(|loaded| RegionRecord::decode(&loaded.bytes).ok());
         let Some(record) = record else { return Ok(Confirmations::none(Refusal::NoCarrier)) };
@@ -241,7 +247,7 @@ impl Peer {
         // Without a record, there is nothing to compare.
         let last_record = last.filter(|last| last.begins < last.end());
         let (part, continuity) =
-            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::of_peer)?;
+            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::Peer)?;
         let log = part.state.id;
         if log == near {
             return Err(Refusal::SameStore);

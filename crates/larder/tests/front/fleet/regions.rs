@@ -189,7 +189,7 @@ fn a_peer_that_is_another_one_is_refused() {
     let _far = start(&us, "us", &[("asia", empty.address())]);
     for why in [
         "has no purge log with this `prefix`",
-        "lead to the store of this region",
+        "lead to the store of eu",
         "lead to the store of the region \\\"us\\\"",
     ] {
         wait::until_true(why, || {
