@@ -11,8 +11,8 @@ use cache::invalidation::shared::Posted;
 use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
 use store::backing::{
-    AppendOutcome, Backing, BackingError, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogPart,
-    LogState, Replication, Source,
+    AppendOutcome, Backing, BackingError, Continuity, LOG_APPEND_BYTES_MAX, LOG_KEPT_BYTES_MAX, LastRecord,
+    LogCursor, LogPart, LogState, Replication, Source,
 };
 use store::fleet::{Arrivals, Fleet, InstanceId};
 use store::purge::{PurgeId, PurgeMode, PurgeRecord, PurgeTarget};
@@ -43,8 +43,8 @@ pub struct FleetLog {
     outbox: Mutex<Outbox>,
     /// This lock is held from when a purge gets its number until it is in the outbox.
     numbered: Mutex<()>,
-    /// Serialises appends to the purge log.
-    turn: tokio::sync::Mutex<()>,
+    /// Serialises appends to the purge log. Contains the end of the last purge of this instance.
+    turn: tokio::sync::Mutex<Option<LogCursor>>,
     /// The last answer of the replicas.
     replicated: tokio::sync::Mutex<Replicated>,
     /// How far the logs of other regions have been carried into this one.
@@ -92,7 +92,7 @@ const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Pause between attempts to write purges during shutdown.
 const FLUSH_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Length above which the log is trimmed to half of it. It has room for the purges that another region can't read for a while.
-const LOG_BYTES_MAX: u64 = 8 << 20;
+const LOG_BYTES_MAX: u64 = 2 * LOG_KEPT_BYTES_MAX;
 
 impl FleetLog {
     pub(super) fn new(backing: Arc<dyn Backing>, name: &str, verification: Duration) -> Self {
@@ -202,23 +202,22 @@ impl FleetLog {
         posted
     }
 
-    /// Writes all purges of the outbox. Returns the end of the log after these purges, or `None` if the outbox was empty.
+    /// Writes all purges of the outbox. Returns the end of the log after the last purge of this instance, or `None` if there was none.
     ///
     /// # Errors
     /// Returns the tier's error. Unwritten purges stay in the outbox.
     pub async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
-        let _turn = self.turn.lock().await;
-        let mut end = None;
+        let mut end = self.turn.lock().await;
         loop {
             let records = self.outbox.lock().next();
             if records.is_empty() {
-                return Ok(end);
+                return Ok(*end);
             }
             let AppendOutcome::Taken(state) = self.backing.append_log(&records).await? else {
                 // The server has no memory for the purges, so other instances don't get them.
                 return Err(BackingError::Full);
             };
-            end = Some(state.cursor());
+            *end = Some(state.cursor());
             self.outbox.lock().sent(records.len(), Instant::now());
             self.trim(state).await;
         }
@@ -262,7 +261,7 @@ impl FleetLog {
     async fn trim(&self, state: LogState) {
         let length = state.end.0.saturating_sub(state.floor.0);
         if length > LOG_BYTES_MAX {
-            let floor = store::backing::LogOffset(state.end.0 - LOG_BYTES_MAX / 2);
+            let floor = store::backing::LogOffset(state.end.0 - LOG_KEPT_BYTES_MAX);
             let _ = self.backing.trim_log(LogCursor { id: state.id, offset: floor }).await;
         }
     }

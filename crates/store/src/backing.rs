@@ -25,8 +25,8 @@ pub use guard::{Deadlines, Guarded};
 pub use health::{Durations, Health, Operation};
 pub use lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, RenewOutcome, TakeOutcome, Token};
 pub use log::{
-    AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogId, LogOffset, LogPart,
-    LogRecord, LogState, Replication,
+    AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LOG_KEPT_BYTES_MAX, LastRecord, LogCursor, LogId,
+    LogOffset, LogPart, LogRecord, LogState, Replication,
 };
 pub use record::{
     Expected, KEY_BYTES_MAX, Loaded, PutOutcome, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking,

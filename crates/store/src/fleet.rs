@@ -62,6 +62,8 @@ struct KnownMembers {
     members: HashMap<InstanceId, KnownMember>,
     /// Current list, and the time since which it is known.
     list: Option<(ListId, Instant)>,
+    /// Last time at which the list was read.
+    read: Option<Instant>,
 }
 
 /// Id of one list. A list that was lost and created anew has another id.
@@ -308,8 +310,10 @@ impl KnownMembers {
             self.members.insert(member.id, KnownMember { name: member.name.clone(), at: now });
         }
         self.forget(now, lifetime);
+        // After a long silence of the tier, other instances return at about the same time, and their records have expired.
+        let was_silent = self.read.replace(now).is_none_or(|read| now >= read + lifetime);
         self.list = match (listed.id, self.list) {
-            (Some(id), Some((known, since))) if id == known => Some((id, since)),
+            (Some(id), Some((known, since))) if id == known && !was_silent => Some((id, since)),
             (id, _) => id.map(|id| (id, now)),
         };
     }

@@ -9,16 +9,17 @@ use bytes::Bytes;
 use cache::changed::until;
 use futures_util::future::join;
 use store::backing::{
-    Expected, LOG_APPEND_BYTES_MAX, Lease, LeaseMode, LeaseRequest, LogCursor, LogId, PutOutcome,
-    RenewOutcome, Replication, TakeOutcome, Tracking, Write,
+    Continuity, Expected, LOG_APPEND_BYTES_MAX, LastRecord, Lease, LeaseMode, LeaseRequest, LogCursor, LogId,
+    LogOffset, PutOutcome, RenewOutcome, Replication, TakeOutcome, Tracking, Write,
 };
-use store::fleet::{Following, REFUSAL_BYTES_MAX, REGION, RegionRecord, cut};
+use store::fleet::{Following, PeerRecord, REFUSAL_BYTES_MAX, REGION, RegionRecord, cut};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::peer::{Confirmations, News, Refusal};
 use super::{Peer, Region};
 #[cfg(feature = "test-double")]
 use crate::faults::{self, Fault};
+use crate::purge_log::read_behind;
 
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_millis(100);
@@ -135,6 +136,7 @@ impl Region {
     fn note(&self, peer: &Peer, outcome: Result<&Option<Refusal>, &Refusal>) {
         let (following, refusal) = match outcome {
             Ok(obstacle) => (Following::Yes, obstacle.as_ref()),
+            Err(refusal @ Refusal::Reset) => (Following::Reset, Some(refusal)),
             Err(refusal) => (Following::No, Some(refusal)),
         };
         if refusal.is_some_and(Refusal::is_without_cause) && peer.is_refused() {
@@ -157,16 +159,17 @@ impl Region {
     /// nothing now, if there is one.
     async fn carry(&self, peer: &Peer) -> Result<Option<Refusal>, Refusal> {
         loop {
-            let near = self.near_log().filter(|_| self.log.is_read()).ok_or(Refusal::NearUnread)?;
+            let near =
+                self.invalidations.log_read().filter(|_| self.log.is_read()).ok_or(Refusal::NearUnread)?;
             let asked_at_ms = self.now_ms();
             let position = |log: LogId| self.log.origins.lock().position(log);
-            let (news, confirmed) =
-                join(peer.read_on(near, position), peer.confirmations(&self.name, near)).await;
-            let Confirmations { is_new, obstacle } = confirmed?;
-            if is_new {
-                self.changed.notify_one();
+            let (news, confirmations) =
+                join(peer.read_on(near.id, position), peer.confirmations(&self.name)).await;
+            if let Ok(Confirmations { of_us: Some(of_us), .. }) = &confirmations {
+                self.take_confirmation(peer, near, of_us).await?;
             }
             let News { records, is_all } = news?;
+            let obstacle = confirmations?.obstacle;
             self.append(&records).await?;
             if !records.is_empty() {
                 self.carried.notify_one();
@@ -177,6 +180,43 @@ impl Region {
                 return Ok(obstacle);
             }
         }
+    }
+
+    /// Takes over how far a peer has applied the purges of this region. If the peer knows another log with the same id, this region's log
+    /// was set back; it gets another id, by which all instances notice that.
+    async fn take_confirmation(
+        &self,
+        peer: &Peer,
+        near: LogCursor,
+        of_us: &PeerRecord,
+    ) -> Result<(), Refusal> {
+        if of_us.log != near.id {
+            return Ok(());
+        }
+        let cursor = LogCursor { offset: of_us.complete.end(), ..near };
+        if of_us.following == Following::Reset || self.is_set_back(peer, near, of_us.complete).await? {
+            tracing::warn!(peer = %peer.name, "the purge log of the shared store was reset to an earlier state: another region knows more");
+            let beyond = LogCursor { offset: LogOffset(u64::MAX), ..near };
+            return self.log.backing.rename_log(beyond).await.map(drop).map_err(Refusal::Near);
+        }
+        if peer.confirm(cursor) {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Returns whether the log of this region lacks the record up to which a peer knows it.
+    async fn is_set_back(&self, peer: &Peer, near: LogCursor, complete: LastRecord) -> Result<bool, Refusal> {
+        if !peer.is_doubtful(near, complete) {
+            return Ok(false);
+        }
+        let cursor = LogCursor { offset: complete.end(), ..near };
+        // Without a record, there is nothing to compare.
+        let last = Some(complete).filter(|last| last.begins < last.end());
+        let read = read_behind(&*self.log.backing, cursor, last).await;
+        let (_, continuity) = read.map_err(Refusal::Near)?;
+        peer.note_compared(near.id);
+        Ok(continuity == Continuity::Lost)
     }
 
     /// Appends records to the log of this region, and waits until this instance has read them.
@@ -227,15 +267,14 @@ impl Region {
         let Some(near) = self.near_log() else { return false };
         let unconfirmed = self.peers.iter().filter_map(|peer| {
             let known = self.log.origins.lock().position(peer.log()?)?;
-            let place = LogCursor { id: known.log, offset: known.last.end() };
-            (peer.complete() != place).then_some((peer, place, known.noted_at))
+            (!peer.is_complete(known)).then_some((peer, known))
         });
         let unconfirmed: Vec<_> = unconfirmed.collect();
-        let Some(offset) = unconfirmed.iter().map(|(_, _, noted_at)| *noted_at).max() else { return true };
+        let Some(offset) = unconfirmed.iter().map(|(_, known)| known.noted_at).max() else { return true };
         let place = LogCursor { id: near, offset };
         #[cfg(feature = "test-double")]
         let place = if faults::is_planted(Fault::ConfirmsEarly) {
-            LogCursor { id: near, offset: store::backing::LogOffset(0) }
+            LogCursor { id: near, offset: LogOffset(0) }
         } else {
             place
         };
@@ -245,7 +284,7 @@ impl Region {
             && arrivals.instances.iter().all(|instance| instance.after.is_some())
             && matches!(replicated, Ok(Replication::Complete));
         if is_confirmed {
-            unconfirmed.iter().for_each(|(peer, place, _)| peer.set_complete(*place));
+            unconfirmed.iter().for_each(|(peer, known)| peer.set_complete(*known));
             self.changed.notify_one();
         }
         is_confirmed

@@ -31,7 +31,11 @@ pub(super) struct Hearing(pub(super) Notify);
 struct State {
     /// Position in the peer's log that was read last.
     reading: Option<Reading>,
-    complete: LogCursor,
+    /// The log in which `complete` is.
+    log: LogId,
+    complete: LastRecord,
+    /// Log of the own region for which the confirmations of the peer were compared.
+    compared: Option<LogId>,
     confirmed: LogCursor,
     current_at_ms: u64,
     following: Following,
@@ -54,7 +58,9 @@ pub(super) enum Refusal {
     Peer(BackingError),
     Near(BackingError),
     NearUnread,
+    Reset,
     SameStore,
+    SameName,
     OtherRegion(Box<str>),
     NoCarrier,
     Unknown,
@@ -77,7 +83,11 @@ impl Refusal {
             Self::Peer(error) => format!("the store of {peer} can't be read from {near} ({})", told(error)),
             Self::Near(error) => format!("the store of {near} can't be written ({})", told(error)),
             Self::NearUnread => format!("the purge log of {near} has not been read yet"),
+            Self::Reset => format!(
+                "the purge log of {peer} was reset to an earlier state, and {peer} has not begun another one yet"
+            ),
             Self::SameStore => format!("`url` and `prefix` of {peer} lead to the store of {near}"),
+            Self::SameName => format!("the region behind `url` of {peer} has the name {near}, too"),
             Self::OtherRegion(name) => {
                 format!("`url` and `prefix` of {peer} lead to the store of the region \"{name}\"")
             }
@@ -101,15 +111,15 @@ fn told(error: &BackingError) -> String {
 
 /// Content of a peer's record about this region.
 pub(super) struct Confirmations {
-    /// Whether the peer has confirmed more than before.
-    pub(super) is_new: bool,
+    /// The entry about this region.
+    pub(super) of_us: Option<PeerRecord>,
     /// Reason why the peer confirms nothing now.
     pub(super) obstacle: Option<Refusal>,
 }
 
 impl Confirmations {
     fn none(obstacle: Refusal) -> Self {
-        Self { is_new: false, obstacle: Some(obstacle) }
+        Self { of_us: None, obstacle: Some(obstacle) }
     }
 }
 
@@ -144,7 +154,9 @@ impl Peer {
         backing.watch(watcher);
         let state = State {
             reading: None,
-            complete: NOWHERE,
+            log: NOWHERE.id,
+            complete: LastRecord::nothing(LogOffset(0)),
+            compared: None,
             confirmed: NOWHERE,
             current_at_ms: 0,
             following: Following::No,
@@ -157,6 +169,7 @@ impl Peer {
         let state = self.state.lock();
         PeerRecord {
             name: self.name.clone(),
+            log: state.log,
             complete: state.complete,
             confirmed: state.confirmed,
             current_at_ms: state.current_at_ms,
@@ -168,7 +181,7 @@ impl Peer {
     /// Takes over what an earlier carrier of this region has recorded.
     pub(super) fn take_over(&self, record: &PeerRecord) {
         let mut state = self.state.lock();
-        state.complete = record.complete;
+        (state.log, state.complete) = (record.log, record.complete);
         state.confirmed = record.confirmed;
         state.current_at_ms = state.current_at_ms.max(record.current_at_ms);
     }
@@ -177,12 +190,31 @@ impl Peer {
         self.state.lock().reading.map(|reading| reading.log)
     }
 
-    pub(super) fn complete(&self) -> LogCursor {
-        self.state.lock().complete
+    /// Returns whether all instances of this region are known to have applied the purges of the peer up to here.
+    pub(super) fn is_complete(&self, origin: Origin) -> bool {
+        let state = self.state.lock();
+        (state.log, state.complete) == (origin.log, origin.last)
     }
 
-    pub(super) fn set_complete(&self, complete: LogCursor) {
-        self.state.lock().complete = complete;
+    pub(super) fn set_complete(&self, origin: Origin) {
+        let mut state = self.state.lock();
+        (state.log, state.complete) = (origin.log, origin.last);
+    }
+
+    /// Returns whether the confirmations of the peer have to be compared with the own region's log, as far as this instance has read it.
+    pub(super) fn is_doubtful(&self, near: LogCursor, complete: LastRecord) -> bool {
+        complete.end() > near.offset || self.state.lock().compared != Some(near.id)
+    }
+
+    /// Notes that the confirmations of the peer belong to this log.
+    pub(super) fn note_compared(&self, near: LogId) {
+        self.state.lock().compared = Some(near);
+    }
+
+    /// Takes over a confirmation. Returns whether it is new.
+    pub(super) fn confirm(&self, confirmed: LogCursor) -> bool {
+        let mut state = self.state.lock();
+        std::mem::replace(&mut state.confirmed, confirmed) != confirmed
     }
 
     /// Notes that all purges of the peer were known here at this time.
@@ -207,13 +239,13 @@ impl Peer {
     }
 
     /// Reads the record of the peer.
-    pub(super) async fn confirmations(&self, own: &str, near: LogId) -> Result<Confirmations, Refusal> {
+    pub(super) async fn confirmations(&self, own: &str) -> Result<Confirmations, Refusal> {
         let loaded = self.backing.load(&[REGION], Tracking::UntilChanged).await.map_err(Refusal::Peer)?;
         let loaded = loaded.into_iter().next().flatten();
         let record = loaded.and_then(|loaded| RegionRecord::decode(&loaded.bytes).ok());
         let Some(record) = record else { return Ok(Confirmations::none(Refusal::NoCarrier)) };
         if *record.name == *own {
-            return Err(Refusal::SameStore);
+            return Err(Refusal::SameName);
         }
         if record.name != self.name {
             return Err(Refusal::OtherRegion(record.name));
@@ -222,14 +254,8 @@ impl Peer {
             None => Some(Refusal::Unknown),
             Some(of_us) => Some(&of_us.refusal).filter(|text| !text.is_empty()).cloned().map(Refusal::Theirs),
         };
-        let Some(offset) = record.complete_in(near) else {
-            return Ok(Confirmations { is_new: false, obstacle });
-        };
-        let confirmed = LogCursor { id: near, offset };
-        let mut state = self.state.lock();
-        let is_new = state.confirmed != confirmed;
-        state.confirmed = confirmed;
-        Ok(Confirmations { is_new, obstacle })
+        let of_us = record.peers.into_iter().find(|peer| *peer.name == *own);
+        Ok(Confirmations { of_us, obstacle })
     }
 
     /// Reads the log of the peer on. `position` returns how far a log has been carried.
@@ -253,6 +279,8 @@ impl Peer {
             return Err(Refusal::SameStore);
         }
         let beginning = |offset| {
+            // Records that were skipped may be gone, too.
+            self.state.lock().reading = Some(Reading { log, skipped: None, carried: offset });
             let last = LastRecord::nothing(offset);
             let beginning = Carried {
                 id: PurgeId::next(),
@@ -264,17 +292,18 @@ impl Peer {
             News { records: vec![beginning.encode()], is_all: false }
         };
         if log != from.id {
+            if position(log).is_none() {
+                return Ok(beginning(part.state.end));
+            }
             self.state.lock().reading = Some(Reading { log, skipped: None, carried: LogOffset(0) });
-            let is_known = position(log).is_some();
-            return Ok(if is_known {
-                News { records: Vec::new(), is_all: false }
-            } else {
-                beginning(part.state.end)
-            });
+            return Ok(News { records: Vec::new(), is_all: false });
         }
         let Some(known) = known else { return Ok(beginning(part.state.end)) };
         match continuity {
-            Continuity::Lost => Ok(beginning(part.state.end)),
+            Continuity::Lost => {
+                self.state.lock().log = log;
+                Err(Refusal::Reset)
+            }
             Continuity::Trimmed => Ok(beginning(part.state.floor)),
             Continuity::Whole => {
                 let is_all = part.records.last().is_none_or(|record| record.end >= part.state.end);

@@ -306,16 +306,14 @@ async fn tell_in(
     let before = cache.invalidations.log_read();
     let posted = log.post(record);
     cache.invalidations.record_posted(record.id, posted);
-    let (place, has_shrunk) = match log.send().await? {
-        // The log has become shorter than the part that an instance has read, so the reported positions have no meaning.
-        Some(place) => {
-            let is_reached = |read: LogCursor| read.id == place.id && read.offset >= place.offset;
-            let has_shrunk = before.is_some_and(|before| before.id != place.id || is_reached(before));
-            (place, has_shrunk || said.iter().copied().any(is_reached))
-        }
-        // Another task has written the record in the meantime.
-        None => (log.backing.log_state().await?.cursor(), false),
+    let place = match log.send().await? {
+        Some(place) => place,
+        None => log.backing.log_state().await?.cursor(),
     };
+    // The log has become shorter than the part that an instance has read, so the reported positions have no meaning.
+    let is_reached = |read: LogCursor| read.id == place.id && read.offset >= place.offset;
+    let has_shrunk = before.is_some_and(|before| before.id != place.id || is_reached(before))
+        || said.iter().copied().any(is_reached);
     let in_regions = async {
         match (&tier.region, wait) {
             (Some(region), PurgeWait::All) => region.reach(place, log.reach_wait_max()).await,

@@ -51,8 +51,8 @@ fn judge_peer(examined: &ExaminedPeer, name: &str) -> Vec<Finding> {
         ..finding
     };
     let permissions = permissions(&Examined { refused: examined.refused.clone(), ..Examined::default() });
-    let rest = [good("round trip to the store", round_trip), permissions];
-    let rest = rest.into_iter().chain(examined.clock_ahead_ms.map(clock));
+    let rest = [examined.is_master.map(role), examined.clock_ahead_ms.map(clock)];
+    let rest = rest.into_iter().flatten().chain([good("round trip to the store", round_trip), permissions]);
     std::iter::once(region).chain(rest.map(of_region)).collect()
 }
 

@@ -8,6 +8,9 @@ use crate::Refusal;
 /// Maximum number of bytes in one append or one read.
 pub const LOG_APPEND_BYTES_MAX: usize = 64 << 10;
 
+/// Maximum number of bytes of a log that a trimming or renaming keeps: a log is replaced as a whole.
+pub const LOG_KEPT_BYTES_MAX: u64 = 4 << 20;
+
 /// Id of one log. A log that was lost and created anew has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub [u8; 16]);

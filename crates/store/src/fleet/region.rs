@@ -1,6 +1,6 @@
 //! The record of a region: how far it has carried the logs of its peers, and how far they have carried its own.
 
-use crate::backing::{LogCursor, LogId, LogOffset};
+use crate::backing::{LastRecord, LogCursor, LogId, LogOffset};
 use crate::purge::SITE_BYTES_MAX;
 
 use super::bytes::{FormatError, sealed, unsealed};
@@ -28,8 +28,10 @@ pub struct RegionRecord {
 pub struct PeerRecord {
     /// Name of the peer.
     pub name: Box<str>,
-    /// Position in the peer's log up to which all instances of this region have applied its purges.
-    pub complete: LogCursor,
+    /// The peer's log, as far as this region knows.
+    pub log: LogId,
+    /// The record of that log up to which all instances of this region have applied the purges.
+    pub complete: LastRecord,
     /// Position in this region's log up to which the peer has reported that all of its instances have applied the purges.
     pub confirmed: LogCursor,
     /// Last time at which this region knew all purges of the peer, by the clock of this region's store, in milliseconds since 1970; 0 for
@@ -48,18 +50,14 @@ pub enum Following {
     No = 0,
     /// The log is read.
     Yes = 1,
+    /// The log was reset to an earlier state: it is read once it has another id.
+    Reset = 2,
 }
 
 /// Position in no log.
 pub const NOWHERE: LogCursor = LogCursor { id: LogId([0; 16]), offset: LogOffset(0) };
 
 impl RegionRecord {
-    /// Returns how far this region has applied the purges of a log.
-    pub fn complete_in(&self, log: LogId) -> Option<LogOffset> {
-        let peer = self.peers.iter().find(|peer| peer.complete.id == log)?;
-        Some(peer.complete.offset)
-    }
-
     /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = REGION.to_vec();
@@ -67,7 +65,8 @@ impl RegionRecord {
         bytes.extend_from_slice(&self.log.0);
         for peer in &self.peers {
             write_text(&mut bytes, &peer.name);
-            write_cursor(&mut bytes, peer.complete);
+            bytes.extend_from_slice(&peer.log.0);
+            bytes.extend_from_slice(&peer.complete.encode());
             write_cursor(&mut bytes, peer.confirmed);
             bytes.extend_from_slice(&peer.current_at_ms.to_le_bytes());
             bytes.push(peer.following as u8);
@@ -88,12 +87,14 @@ impl RegionRecord {
         while !rest.is_empty() && peers.len() < PEERS_MAX {
             peers.push(PeerRecord {
                 name: read_text(&mut rest, REGION_NAME_BYTES_MAX)?,
-                complete: read_cursor(&mut rest)?,
+                log: LogId(*take(&mut rest)?),
+                complete: LastRecord::decode(take(&mut rest)?),
                 confirmed: read_cursor(&mut rest)?,
                 current_at_ms: u64::from_le_bytes(*take(&mut rest)?),
                 following: match *take(&mut rest)? {
                     [0] => Following::No,
                     [1] => Following::Yes,
+                    [2] => Following::Reset,
                     [_] => return Err(FormatError),
                 },
                 refusal: read_text(&mut rest, REFUSAL_BYTES_MAX)?,
@@ -154,13 +155,16 @@ mod tests {
         let cursor = || {
             any::<([u8; 16], u64)>().prop_map(|(id, at)| LogCursor { id: LogId(id), offset: LogOffset(at) })
         };
-        ("[a-z]{0,64}", cursor(), cursor(), any::<u64>(), any::<bool>(), "\\PC{0,60}").prop_map(
-            |(name, complete, confirmed, current_at_ms, follows, refusal)| PeerRecord {
-                following: if follows { Following::Yes } else { Following::No },
+        let follows = prop::sample::select(vec![Following::No, Following::Yes, Following::Reset]);
+        let last = any::<[u8; LastRecord::BYTES]>().prop_map(|bytes| LastRecord::decode(&bytes));
+        ("[a-z]{0,64}", cursor(), last, cursor(), any::<u64>(), follows, "\\PC{0,60}").prop_map(
+            |(name, log, complete, confirmed, current_at_ms, following, refusal)| PeerRecord {
                 name: name.into(),
+                log: log.id,
                 complete,
                 confirmed,
                 current_at_ms,
+                following,
                 refusal: refusal.into(),
             },
         )

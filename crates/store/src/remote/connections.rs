@@ -16,7 +16,7 @@ use super::heartbeat::Beat;
 use super::names::Names;
 use super::reply;
 use super::wire::{Connector, Mode, OpenError, Redirections, Wire};
-use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
+use crate::backing::{BackingError, LOG_KEPT_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Source};
 
 /// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits for a
 /// megabyte of data. Commands that need WATCH use an *exclusive* connection, which is borrowed by one caller at a time.
@@ -326,8 +326,8 @@ fn control_reply_bytes_max(connector: &Connector) -> usize {
 
 /// Maximum length of a reply on *bulk*: a segment with the overhead of the protocol.
 const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
-/// Maximum length of a reply on an *exclusive* connection. The longest is a log that is being trimmed: half a megabyte remains, plus the
-/// records written meanwhile.
-const EXCLUSIVE_REPLY_BYTES_MAX: usize = 2 << 20;
+/// Maximum length of a reply on an *exclusive* connection. The longest is a log that is being trimmed or renamed, which begins at a
+/// record.
+const EXCLUSIVE_REPLY_BYTES_MAX: usize = LOG_KEPT_BYTES_MAX as usize + (1 << 20);
 /// Maximum total size of segments in flight to and from the server, in KiB.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

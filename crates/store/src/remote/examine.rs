@@ -52,6 +52,8 @@ pub struct ExamineError(Box<dyn Error + Send + Sync>);
 /// Properties of the store of another region, which is only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExaminedPeer {
+    /// Whether the server is a master, not a replica.
+    pub is_master: Option<bool>,
     /// Median round trip time of several pings.
     pub round_trip: Duration,
     /// Milliseconds by which the server's clock is ahead of this process's clock.
@@ -77,9 +79,9 @@ pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError
 /// # Errors
 /// If the connection can't be opened, or breaks.
 pub async fn examine_peer(settings: &RemoteSettings) -> Result<ExaminedPeer, ExamineError> {
-    let (wire, _) = open(settings).await?;
+    let (wire, redirections) = open(settings).await?;
     let names = Names::new(&settings.prefix);
-    ask_peer(&wire, &names).await.map_err(|error| ExamineError(error.into()))
+    ask_peer(&wire, &names, redirections).await.map_err(|error| ExamineError(error.into()))
 }
 
 async fn open(settings: &RemoteSettings) -> Result<(Wire, Redirections), ExamineError> {
@@ -93,7 +95,11 @@ async fn open(settings: &RemoteSettings) -> Result<(Wire, Redirections), Examine
     Ok((wire, connector.redirections()))
 }
 
-async fn ask_peer(wire: &Wire, names: &Names) -> Result<ExaminedPeer, BackingError> {
+async fn ask_peer(
+    wire: &Wire,
+    names: &Names,
+    redirections: Redirections,
+) -> Result<ExaminedPeer, BackingError> {
     let refused = refused(wire, names, Access::Reading).await?;
     let beat = Beat::of(wire, Redirections::Unexpected).await?;
     let mut question = cmd("GETRANGE");
@@ -103,7 +109,14 @@ async fn ask_peer(wire: &Wire, names: &Names) -> Result<ExaminedPeer, BackingErr
     let record = record.and_then(|value| reply::part(value, RECORD_BYTES_MAX).ok()?);
     let region = record.and_then(|bytes| RegionRecord::decode(&bytes).ok()).map(|record| record.name);
     let clock_ahead_ms = beat.clock.map(|clock| clock.ahead_us() / 1000);
-    Ok(ExaminedPeer { round_trip: median_round_trip(wire).await?, clock_ahead_ms, region, refused })
+    let is_master = is_master(beat.role, redirections);
+    Ok(ExaminedPeer {
+        is_master,
+        round_trip: median_round_trip(wire).await?,
+        clock_ahead_ms,
+        region,
+        refused,
+    })
 }
 
 async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<Examined, BackingError> {
@@ -112,13 +125,7 @@ async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<E
     let beat = Beat::of(wire, Redirections::Unexpected).await?;
     Ok(Examined {
         version: text(info).as_deref().and_then(version),
-        is_master: match beat.role {
-            Role::Master => Some(true),
-            // Any node of a cluster names the masters.
-            Role::Other if redirections == Redirections::Followed => None,
-            Role::Other => Some(false),
-            Role::Unknown => None,
-        },
+        is_master: is_master(beat.role, redirections),
         clock_ahead_ms: beat.clock.map(|clock| clock.ahead_us() / 1000),
         round_trip: median_round_trip(wire).await?,
         memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
@@ -129,6 +136,16 @@ async fn ask(wire: &Wire, names: &Names, redirections: Redirections) -> Result<E
         tracks: !refused.iter().any(|command| command.starts_with("CLIENT")),
         refused,
     })
+}
+
+fn is_master(role: Role, redirections: Redirections) -> Option<bool> {
+    match role {
+        Role::Master => Some(true),
+        // Any node of a cluster names the masters.
+        Role::Other if redirections == Redirections::Followed => None,
+        Role::Other => Some(false),
+        Role::Unknown => None,
+    }
 }
 
 fn settings() -> Pipeline {

@@ -16,8 +16,8 @@ use super::transaction::{ATTEMPTS, contended};
 use super::wire::Wire;
 use crate::Refusal;
 use crate::backing::{
-    AppendOutcome, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord,
-    LogState, Replication,
+    AppendOutcome, BackingError, LOG_APPEND_BYTES_MAX, LOG_KEPT_BYTES_MAX, LogCursor, LogId, LogOffset,
+    LogPart, LogRecord, LogState, Replication,
 };
 
 /// Last known start of the log. A guess that usually saves a request when reading.
@@ -240,13 +240,13 @@ pub(super) async fn trim(connections: &Connections, floor: LogCursor) -> Result<
     .await
 }
 
-/// Gives another id to a log that ends before a reader's position.
+/// Gives another id to a log that ends before a reader's position. Keeps the end of a log that is too long for one reply.
 pub(super) async fn rename(connections: &Connections, read: LogCursor) -> Result<LogState, BackingError> {
     let next = LogId(random_id());
     let has_lost = |state: LogState| state.id == read.id && state.end < read.offset;
-    let state =
-        rewrite(connections, |state| has_lost(state).then_some(Header { id: next, floor: state.floor }))
-            .await?;
+    let kept_from = |state: LogState| LogOffset(state.end.0.saturating_sub(LOG_KEPT_BYTES_MAX));
+    let renamed = |state: LogState| Header { id: next, floor: state.floor.max(kept_from(state)) };
+    let state = rewrite(connections, |state| has_lost(state).then(|| renamed(state))).await?;
     if has_lost(state) { Err(BackingError::Full) } else { Ok(state) }
 }
 

@@ -238,6 +238,27 @@ fn what_a_peer_has_lost_counts_as_purged() {
     assert_eq!(losses(&near.gateways[0]), before + 1, "once");
 }
 
+/// A store that is restored from yesterday has purged responses, and a log that ends before purges which the other region has applied. No
+/// instance remembers them, but the other region does.
+#[test]
+fn a_region_whose_store_was_restored_serves_nothing_purged() {
+    let mut world = World::start(2, 1);
+    world.warm();
+    instances::is_written(&world.regions[0].gateways[0]);
+    assert_eq!(world.regions[0].store.command("SAVE"), "+OK");
+    let versions = PATHS.map(|path| world.pages.change(path));
+    let purged = purge(&world.regions[0].gateways[0], "site=a.test");
+    assert!(purged.is_complete, "{}", purged.text);
+    let region = &mut world.regions[0];
+    region.gateways[0].signal(Signal::KILL);
+    region.gateways.clear();
+    region.store.kill();
+    region.store.start_again();
+    region.gateways.push(Setup::config(LARDER, &region.config).start());
+    world.wait_until_one();
+    world.has(&PATHS, &versions, "a restored store");
+}
+
 /// A server that an active-active database keeps in each of two places: each copies the keys that are written in the other one, late and
 /// in any order. A region reads its peer's keys at its own server, and may not write them.
 #[test]

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::super::contract::Backing;
-use super::super::log::{AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogOffset, LogState};
+use super::super::log::{
+    AppendOutcome, Continuity, LOG_APPEND_BYTES_MAX, LOG_KEPT_BYTES_MAX, LogCursor, LogOffset, LogState,
+};
 use super::{Bench, Violation, ensure};
 use crate::Refusal;
 
@@ -11,6 +13,7 @@ pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
     all_read_the_same(bench).await?;
     long_reads_come_in_parts(bench).await?;
     the_floor_only_rises(bench).await?;
+    a_long_log_is_trimmed_and_renamed(bench).await?;
     a_log_without_its_end_is_another_one(bench).await
 }
 
@@ -97,6 +100,31 @@ async fn the_floor_only_rises(Bench { own, other, .. }: &Bench) -> Result<(), Vi
     )?;
     let foreign = LogCursor { id: super::super::log::LogId([7; 16]), offset: LogOffset(u64::MAX) };
     ensure(own.trim_log(foreign).await?.floor == floor.offset, 17, "the floor of another log stays")
+}
+
+/// A log is replaced as a whole, so its length matters.
+async fn a_long_log_is_trimmed_and_renamed(Bench { own, .. }: &Bench) -> Result<(), Violation> {
+    let record = Bytes::from(vec![b'x'; LOG_APPEND_BYTES_MAX]);
+    let begun = own.log_state().await?;
+    let mut state = begun;
+    while state.end.0 - begun.end.0 < LOG_KEPT_BYTES_MAX * 3 / 2 {
+        state = append(&**own, std::slice::from_ref(&record)).await?;
+    }
+    let beyond = LogCursor { offset: LogOffset(state.end.0 + 1), ..state.cursor() };
+    let renamed = own.rename_log(beyond).await?;
+    ensure(renamed.id != state.id && renamed.end == state.end, 17, "a long log gets another id")?;
+    let rest = LogCursor { offset: renamed.floor, ..renamed.cursor() };
+    ensure(!read_all(&**own, rest).await?.is_empty(), 15, "its end can be read")?;
+    let floor = LogOffset(state.end.0 - LOG_KEPT_BYTES_MAX);
+    let trimmed = own.trim_log(LogCursor { offset: floor, ..renamed.cursor() }).await?;
+    let kept = trimmed.end.0 - trimmed.floor.0;
+    ensure(
+        kept >= LOG_KEPT_BYTES_MAX && kept < LOG_KEPT_BYTES_MAX + 2 * LOG_APPEND_BYTES_MAX as u64,
+        17,
+        "a long log is trimmed",
+    )?;
+    own.trim_log(trimmed.cursor()).await.map(drop)?;
+    Ok(())
 }
 
 async fn a_log_without_its_end_is_another_one(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
