@@ -194,7 +194,8 @@ impl Region {
             return Ok(());
         }
         let cursor = LogCursor { offset: of_us.complete.end(), ..near };
-        if of_us.following == Following::Reset || self.is_set_back(peer, near, of_us.complete).await? {
+        let continuity = self.compared(peer, near, of_us.complete).await?;
+        if of_us.following == Following::Reset || continuity == Continuity::Lost {
             tracing::warn!(peer = %peer.name, "the purge log of the shared store was reset to an earlier state: another region knows more");
             let beyond = LogCursor { offset: LogOffset(u64::MAX), ..near };
             return self.log.backing.rename_log(beyond).await.map(drop).map_err(Refusal::Near);
@@ -205,10 +206,15 @@ impl Region {
         Ok(())
     }
 
-    /// Returns whether the log of this region lacks the record up to which a peer knows it.
-    async fn is_set_back(&self, peer: &Peer, near: LogCursor, complete: LastRecord) -> Result<bool, Refusal> {
+    /// Compares the log of this region with the record up to which a peer knows it.
+    async fn compared(
+        &self,
+        peer: &Peer,
+        near: LogCursor,
+        complete: LastRecord,
+    ) -> Result<Continuity, Refusal> {
         if !peer.is_doubtful(near, complete) {
-            return Ok(false);
+            return Ok(Continuity::Whole);
         }
         let cursor = LogCursor { offset: complete.end(), ..near };
         // Without a record, there is nothing to compare.
@@ -216,7 +222,7 @@ impl Region {
         let read = read_behind(&*self.log.backing, cursor, last).await;
         let (_, continuity) = read.map_err(Refusal::Near)?;
         peer.note_compared(near.id);
-        Ok(continuity == Continuity::Lost)
+        Ok(continuity)
     }
 
     /// Appends records to the log of this region, and waits until this instance has read them.

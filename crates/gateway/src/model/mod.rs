@@ -60,12 +60,12 @@ const RULES: &[(Rule, &str, u64)] = &[
     (Rule::GenerationsEnd, "copies of an earlier connection are verified", 7),
     (Rule::ReadsAreFollowed, "keys that are read are not followed", 1),
     (Rule::OthersPurgesCount, "purges of other instances have no effect", 2),
-    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 483),
+    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 373),
     (Rule::FillsNoteTheirPlace, "a response counts as requested at the time of its arrival", 20),
     (Rule::LogIsReadFirst, "the store is used before the log has been read", 11),
     (Rule::LostLogsAreNoticed, "a different log counts as the same log", 1),
-    (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as complete", 10),
-    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as complete", 610),
+    (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as complete", 188),
+    (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as complete", 188),
 ];
 /// Rules of several regions.
 const RULES_OF_REGIONS: &[(Rule, &str, u64)] = &[
