@@ -9,8 +9,6 @@ pub enum Fault {
     TrustsSuspects,
     /// The beginning of another region's log purges nothing.
     IgnoresBeginnings,
-    /// Missing purges of another region go unnoticed.
-    IgnoresGaps,
     /// Purges of another region count as applied once they are in the log of this one.
     ConfirmsEarly,
 }

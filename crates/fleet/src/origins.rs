@@ -54,8 +54,6 @@ impl Origins {
             (_, None) => CarriedEffect::Next,
             (CarriedWhat::Position, Some(known)) if carried.last.end() == known => CarriedEffect::Next,
             (_, Some(known)) if carried.last.end() <= known => CarriedEffect::Known,
-            #[cfg(feature = "test-double")]
-            (_, Some(_)) if faults::is_planted(Fault::IgnoresGaps) => CarriedEffect::Next,
             (_, Some(known)) if carried.after > known => CarriedEffect::Unknown,
             (_, Some(_)) => CarriedEffect::Next,
         };

@@ -40,7 +40,6 @@ pub(super) enum Rule {
     ShorterLogsAreNoticed,
     TrimmedLogsAreNoticed,
     BeginningsPurge,
-    GapsAreNoticed,
     OthersAreConfirmed,
 }
 
@@ -67,10 +66,10 @@ const RULES: &[(Rule, &str, u64)] = &[
     (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as complete", 188),
     (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as complete", 188),
 ];
-/// Rules of several regions.
+/// Rules of several regions. That gaps are noticed isn't listed: they need a carrier that writes while the log of its region is set back.
+/// `fleet::origins` has a table for them.
 const RULES_OF_REGIONS: &[(Rule, &str, u64)] = &[
     (Rule::BeginningsPurge, "purges that another region has lost are not noticed", 1),
-    (Rule::GapsAreNoticed, "purges that are missing in what was carried are not noticed", 468),
     (Rule::OthersAreConfirmed, "purges are complete once they are in the logs of all regions", 0),
 ];
 const HISTORIES_MAX: u64 = 1000;
@@ -79,7 +78,6 @@ fn play(seed: u64, planted: Option<Rule>, shape: Shape) -> Ending {
     PLANTED.set(match planted {
         Some(Rule::SuspectsAreReadAgain) => Some(Fault::TrustsSuspects),
         Some(Rule::BeginningsPurge) => Some(Fault::IgnoresBeginnings),
-        Some(Rule::GapsAreNoticed) => Some(Fault::IgnoresGaps),
         Some(Rule::OthersAreConfirmed) => Some(Fault::ConfirmsEarly),
         _ => None,
     });

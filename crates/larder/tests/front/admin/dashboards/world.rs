@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{
     Authority, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy, ScriptedOrigin,
+    Setup, wait,
 };
 
 use super::load::{self, Gateway};
@@ -33,6 +34,8 @@ pub(crate) struct World {
     pub(crate) places: Vec<Gateway>,
     pub(crate) kv: KvServers,
     pub(crate) prometheus: Prometheus,
+    /// An instance of another region.
+    _far_gateway: Larder,
     _collector: Collector,
     _load: Repeated,
 }
@@ -62,6 +65,8 @@ pub(crate) struct Stores {
     pub(crate) other: Redis,
     pub(crate) far: FaultProxy,
     pub(crate) split: FaultProxy,
+    /// The server of another region.
+    far_region: Redis,
 }
 
 pub(crate) struct KvServers {
@@ -110,10 +115,10 @@ impl Certificates {
 
 impl Stores {
     fn start() -> Self {
-        let [default, shared, full, other] = [(); 4].map(|()| Redis::start(""));
+        let [default, shared, full, other, far_region] = [(); 5].map(|()| Redis::start(""));
         let (far, split) = (FaultProxy::start(shared.address()), FaultProxy::start(shared.address()));
         let clock = RespProxy::start(full.address());
-        Self { default, shared, full, clock, other, far, split }
+        Self { default, shared, full, clock, other, far, split, far_region }
     }
 }
 
@@ -145,10 +150,15 @@ impl World {
                 start(&text.replace("@split@", &split.to_string()))
             })
             .collect();
+        let _far_gateway = other_region(&stores);
         for gateway in &gateways {
             // Two instances in each of four stores.
             gateway.wait_for("larder_tier_instances", &[], |known| known == 8.0);
         }
+        wait::until_true("the regions are one", || {
+            let answer = gateways[0].ask_admin("POST", "/purge?site=split", "");
+            answer.text().contains("\"complete\":true")
+        });
         let places = gateways.iter().zip(&balanced).map(|(gateway, balanced)| {
             let [clients, admin] = [gateway.address(), gateway.admin()];
             Gateway { clients, for_balancer: balanced.address(), admin }
@@ -161,8 +171,29 @@ impl World {
             vec![kv.full.admin(), kv.crowded.admin(), crashing],
         ];
         let prometheus = Prometheus::start(&targets);
-        Self { origins, stores, certificates, gateways, places, kv, prometheus, _collector, _load }
+        Self {
+            origins,
+            stores,
+            certificates,
+            gateways,
+            places,
+            kv,
+            prometheus,
+            _far_gateway,
+            _collector,
+            _load,
+        }
     }
+}
+
+/// Starts an instance of the region that is the peer of `gateway.toml`.
+fn other_region(stores: &Stores) -> Larder {
+    let (own, peer) = (stores.far_region.address(), stores.default.address());
+    let site = "[[site]]\nname = \"default\"\norigin = \"http://127.0.0.1:9\"\n";
+    let region =
+        format!("[region]\nname = \"us\"\npeers = [{{ name = \"eu\", url = \"redis://{peer}/0\" }}]\n");
+    let config = format!("{site}{region}[store.remote]\nurl = \"redis://{own}/0\"\n");
+    Setup::config(LARDER, &config).start()
 }
 
 fn config(origins: &Origins, stores: &Stores, collector: &Collector) -> String {
@@ -170,7 +201,7 @@ fn config(origins: &Origins, stores: &Stores, collector: &Collector) -> String {
     let addresses = [
         ("@redis@", stores.default.address().to_string()),
         ("@far@", stores.far.address().to_string()),
-        ("@peer@", stores.shared.address().to_string()),
+        ("@peer@", stores.far_region.address().to_string()),
         ("@full@", stores.clock.address().to_string()),
         ("@collector@", collector.url()),
         ("@pages@", origins.pages.url()),

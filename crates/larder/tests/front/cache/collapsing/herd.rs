@@ -256,7 +256,7 @@ fn a_crowd_has_room_again_when_clients_leave() {
     let leaving = askers(&larder, 10, "/");
     wait_for_waiters(&larder, 10);
     leaving.into_iter().for_each(Client::reset);
-    wait_for_waiters(&larder, 0);
+    larder.wait_for("larder_collapsed_waiters", &[], |waiting| waiting == 0.0);
     clients.extend(askers(&larder, 10, "/"));
     wait_for_waiters(&larder, 10);
     gate.open();
