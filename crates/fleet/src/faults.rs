@@ -9,8 +9,8 @@ pub enum Fault {
     TrustsSuspects,
     /// The beginning of another region's log purges nothing.
     IgnoresBeginnings,
-    /// Purges of another region count as applied once they are in the log of this one.
-    ConfirmsEarly,
+    /// Purges are complete before other regions have applied them.
+    WaitsForNoRegion,
 }
 
 thread_local! {

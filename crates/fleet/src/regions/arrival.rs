@@ -7,6 +7,8 @@ use store::fleet::{PeerRecord, REGION, RegionRecord};
 use tokio::time::{Instant, sleep};
 
 use super::{Peer, Region};
+#[cfg(feature = "test-double")]
+use crate::faults::{self, Fault};
 
 /// Progress of a region toward a purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ impl Region {
             for arrival in arrivals.iter_mut().filter(|arrival| arrival.after.is_err()) {
                 let peer = peers.iter().find(|peer| peer.name == arrival.name);
                 arrival.after = match peer {
+                    #[cfg(feature = "test-double")]
+                    _ if faults::is_planted(Fault::WaitsForNoRegion) => Ok(begun.elapsed()),
                     Some(peer) if has_reached(peer.confirmed, place) => Ok(begun.elapsed()),
                     Some(PeerRecord { refusal, .. }) if !refusal.is_empty() => Err(refusal.clone()),
                     Some(_) => Err(LATE.into()),

@@ -17,8 +17,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::peer::{Confirmations, News, Refusal};
 use super::{Peer, Region};
-#[cfg(feature = "test-double")]
-use crate::faults::{self, Fault};
 use crate::purge_log::read_behind;
 
 /// Pause after a failure.
@@ -278,12 +276,6 @@ impl Region {
         let unconfirmed: Vec<_> = unconfirmed.collect();
         let Some(offset) = unconfirmed.iter().map(|(_, known)| known.noted_at).max() else { return true };
         let place = LogCursor { id: near, offset };
-        #[cfg(feature = "test-double")]
-        let place = if faults::is_planted(Fault::ConfirmsEarly) {
-            LogCursor { id: near, offset: LogOffset(0) }
-        } else {
-            place
-        };
         let (arrivals, replicated) =
             join(self.log.reach(place), self.log.backing.replicate_log(REPLICATION_WAIT_MAX)).await;
         let is_confirmed = arrivals.is_complete

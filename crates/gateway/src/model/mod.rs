@@ -40,7 +40,7 @@ pub(super) enum Rule {
     ShorterLogsAreNoticed,
     TrimmedLogsAreNoticed,
     BeginningsPurge,
-    OthersAreConfirmed,
+    RegionsAreWaitedFor,
 }
 
 const ALONE: Shape = Shape { regions: 1, instances: 3 };
@@ -70,7 +70,7 @@ const RULES: &[(Rule, &str, u64)] = &[
 /// `fleet::origins` has a table for them.
 const RULES_OF_REGIONS: &[(Rule, &str, u64)] = &[
     (Rule::BeginningsPurge, "purges that another region has lost are not noticed", 1),
-    (Rule::OthersAreConfirmed, "purges are complete once they are in the logs of all regions", 0),
+    (Rule::RegionsAreWaitedFor, "purges are complete before other regions have applied them", 0),
 ];
 const HISTORIES_MAX: u64 = 1000;
 
@@ -78,7 +78,7 @@ fn play(seed: u64, planted: Option<Rule>, shape: Shape) -> Ending {
     PLANTED.set(match planted {
         Some(Rule::SuspectsAreReadAgain) => Some(Fault::TrustsSuspects),
         Some(Rule::BeginningsPurge) => Some(Fault::IgnoresBeginnings),
-        Some(Rule::OthersAreConfirmed) => Some(Fault::ConfirmsEarly),
+        Some(Rule::RegionsAreWaitedFor) => Some(Fault::WaitsForNoRegion),
         _ => None,
     });
     let ending = History::play(seed, planted, shape);

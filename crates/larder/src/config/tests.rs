@@ -294,6 +294,15 @@ fn all_keys() -> Vec<&'static str> {
 }
 
 #[test]
+fn the_schema_is_json_and_has_every_key() {
+    let schema = reference::json_schema();
+    assert!(serde_json::from_str::<serde_json::Value>(&schema).is_ok_and(|schema| schema.is_object()));
+    let missing: Vec<_> =
+        all_keys().into_iter().skip(3).filter(|key| !schema.contains(&format!("\"{key}\""))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn the_full_example_names_every_key() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/larder.toml");
     let text = fs::read_to_string(example).expect("the example");
