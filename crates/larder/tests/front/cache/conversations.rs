@@ -25,7 +25,7 @@ enum Behind {
     Simulated {
         latency_ms: u32,
     },
-    /// A cluster. Memory has room for a part of the responses.
+    /// A cluster.
     Cluster(RedisCluster),
 }
 
@@ -175,7 +175,7 @@ fn gateways(groups: &[Group], origin: &str, behind: &Behind) -> BTreeMap<Profile
         if let Behind::Cluster(cluster) = behind {
             let (url, prefix) = (cluster.url(), profile.as_str());
             config.push_str(&format!(
-                "[store]\nmemory = \"2MiB\"\n[store.remote]\nurl = \"{url}\"\nprefix = \"{prefix}:\"\nrecord_timeout = \"5s\"\n"
+                "[store.remote]\nurl = \"{url}\"\nprefix = \"{prefix}:\"\nrecord_timeout = \"5s\"\nsegment_timeout = \"5s\"\n"
             ));
         }
         // All dates of the cases are GMT: a local time most of a day ahead changes nothing.
@@ -209,7 +209,6 @@ fn was_used(larder: &Larder, behind: &Behind) {
         Behind::Nothing => assert!(entries > 0.0),
         Behind::Cluster(_) => {
             assert!(larder.metric("larder_tier_writes_total", &["result=\"written\""]) > 100.0);
-            assert!(larder.metric("larder_tier_loads_total", &["result=\"hit\""]) > 0.0);
         }
         #[cfg(feature = "test-store")]
         Behind::Simulated { .. } => {
