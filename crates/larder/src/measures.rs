@@ -185,7 +185,7 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
 
 fn report_region(sample: &mut Sample, region: &RegionStatus) {
     sample.add(Metric::RegionCarrier, &[&region.name], u64::from(region.is_carrier));
-    for PeerStatus { name, lag, .. } in &region.peers {
+    for PeerStatus { name, lag } in &region.peers {
         sample.add(Metric::RegionPurgeLagSeconds, &[name], lag.as_secs_f64());
     }
 }

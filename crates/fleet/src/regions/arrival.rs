@@ -20,7 +20,7 @@ pub struct RegionArrival {
 }
 
 /// Reason if no instance of this region carries purges.
-pub const NO_CARRIER: &str = "no instance here is in contact with the region";
+const NO_CARRIER: &str = "no instance here is in contact with the region";
 const LATE: &str = "the region has not confirmed it in time";
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

@@ -215,8 +215,7 @@ impl Region {
             return Ok(Continuity::Whole);
         }
         let cursor = LogCursor { offset: complete.end(), ..near };
-        // Without a record, there is nothing to compare.
-        let last = Some(complete).filter(|last| last.begins < last.end());
+        let last = Some(complete).filter(LastRecord::is_there);
         let read = read_behind(&*self.log.backing, cursor, last).await;
         let (_, continuity) = read.map_err(Refusal::Near)?;
         peer.note_compared(near.id);

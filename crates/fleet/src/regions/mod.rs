@@ -2,7 +2,7 @@
 //!
 //! Each instance uses its own region's store alone. In each region, one instance, the *carrier*, reads the purge logs of the other regions
 //! (the *peers*) and appends their purges to its own region's log (`carrier.rs`). All instances of the region read them there, like their
-//! own (`origins.rs` of this crate). The carrier also writes the region's record, which says how far the region has applied the purges of each peer;
+//! own (`crate::origins`). The carrier also writes the region's record, which says how far the region has applied the purges of each peer;
 //! the peers' carriers read it, so that a purge can report where it is complete (`arrival.rs`).
 //!
 //! `docs/internals/coherence.md` has the guarantees.
@@ -84,8 +84,6 @@ pub struct PeerStatus {
     pub name: Box<str>,
     /// Time since this region last knew all purges of the peer; since the start of this instance if it never has.
     pub lag: Duration,
-    /// Reason why the peer isn't followed now; empty if it is.
-    pub refusal: Box<str>,
 }
 
 impl Region {
@@ -130,30 +128,23 @@ impl Region {
 
     /// Finds out whether purges of a peer may have been unknown for too long.
     fn note_lag(&self) {
-        let (now_ms, record) = (self.now_ms(), self.record.lock());
-        let is_late = |peer: &Peer| {
-            let known = record.iter().flat_map(|record| &record.peers).find(|known| known.name == peer.name);
-            let lag = known.map(|known| now_ms.saturating_sub(known.current_at_ms));
-            lag.is_none_or(|lag_ms| Duration::from_millis(lag_ms) > self.purge_lag_max)
-        };
+        let is_late = |peer: &Peer| self.lag(peer).is_none_or(|lag| lag > self.purge_lag_max);
         self.is_behind.store(self.peers.iter().any(is_late), Ordering::Release);
+    }
+
+    /// Returns the time since this region last knew all purges of a peer; `None` if it never has.
+    fn lag(&self, peer: &Peer) -> Option<Duration> {
+        let record = self.record.lock();
+        let known = record.as_ref()?.peers.iter().find(|known| known.name == peer.name)?;
+        let is_known = known.current_at_ms > 0;
+        is_known.then(|| Duration::from_millis(self.now_ms().saturating_sub(known.current_at_ms)))
     }
 
     /// Returns the state of the region.
     pub fn status(&self) -> RegionStatus {
-        let now_ms = self.now_ms();
-        let record = self.record.lock();
         let of_peer = |peer: &Peer| {
-            let known = record.iter().flat_map(|record| &record.peers).find(|known| known.name == peer.name);
-            let current_at_ms = known.map(|known| known.current_at_ms).filter(|at| *at > 0);
-            PeerStatus {
-                name: peer.name.clone(),
-                lag: current_at_ms.map_or_else(
-                    || self.begun.elapsed(),
-                    |at| Duration::from_millis(now_ms.saturating_sub(at)),
-                ),
-                refusal: known.map_or_else(|| arrival::NO_CARRIER.into(), |known| known.refusal.clone()),
-            }
+            let lag = self.lag(peer).unwrap_or_else(|| self.begun.elapsed());
+            PeerStatus { name: peer.name.clone(), lag }
         };
         let peers = self.peers.iter().map(of_peer).collect();
         RegionStatus { name: self.name.clone(), is_carrier: self.is_carrier(), peers }

@@ -250,11 +250,13 @@ impl Peer {
         if record.name != self.name {
             return Err(Refusal::OtherRegion(record.name));
         }
-        let obstacle = match record.peers.iter().find(|peer| *peer.name == *own) {
-            None => Some(Refusal::Unknown),
-            Some(of_us) => Some(&of_us.refusal).filter(|text| !text.is_empty()).cloned().map(Refusal::Theirs),
-        };
         let of_us = record.peers.into_iter().find(|peer| *peer.name == *own);
+        let obstacle = match &of_us {
+            None => Some(Refusal::Unknown),
+            // The reason of a peer that follows this region is one that it has read here. One that has just begun has no reason yet.
+            Some(of_us) if of_us.following == Following::Yes || of_us.refusal.is_empty() => None,
+            Some(of_us) => Some(Refusal::Theirs(of_us.refusal.clone())),
+        };
         Ok(Confirmations { of_us, obstacle })
     }
 
@@ -264,16 +266,14 @@ impl Peer {
         near: LogId,
         position: impl Fn(LogId) -> Option<Origin>,
     ) -> Result<News, Refusal> {
-        let before = self.state.lock().reading;
-        let known = before.and_then(|reading| position(reading.log));
-        let last = before.zip(known).map(|(reading, known)| reading.last(known));
-        let from = before
+        let reading = self.state.lock().reading;
+        let at = reading.and_then(|reading| Some((reading, position(reading.log)?)));
+        let last = at.map(|(reading, known)| reading.last(known));
+        let from = at
             .zip(last)
-            .map_or(NOWHERE, |(reading, last)| LogCursor { id: reading.log, offset: last.end() });
-        // Without a record, there is nothing to compare.
-        let last_record = last.filter(|last| last.begins < last.end());
-        let (part, continuity) =
-            read_behind(&*self.backing, from, last_record).await.map_err(Refusal::Peer)?;
+            .map_or(NOWHERE, |((reading, _), last)| LogCursor { id: reading.log, offset: last.end() });
+        let last = last.filter(LastRecord::is_there);
+        let (part, continuity) = read_behind(&*self.backing, from, last).await.map_err(Refusal::Peer)?;
         let log = part.state.id;
         if log == near {
             return Err(Refusal::SameStore);
@@ -291,14 +291,14 @@ impl Peer {
             };
             News { records: vec![beginning.encode()], is_all: false }
         };
-        if log != from.id {
-            if position(log).is_none() {
-                return Ok(beginning(part.state.end));
+        let known = match at {
+            Some((_, known)) if log == from.id => known,
+            _ if position(log).is_none() => return Ok(beginning(part.state.end)),
+            _ => {
+                self.state.lock().reading = Some(Reading { log, skipped: None, carried: LogOffset(0) });
+                return Ok(News { records: Vec::new(), is_all: false });
             }
-            self.state.lock().reading = Some(Reading { log, skipped: None, carried: LogOffset(0) });
-            return Ok(News { records: Vec::new(), is_all: false });
-        }
-        let Some(known) = known else { return Ok(beginning(part.state.end)) };
+        };
         match continuity {
             Continuity::Lost => {
                 self.state.lock().log = log;

@@ -138,6 +138,11 @@ impl LastRecord {
         Self { begins: at, end: at, hash: 0 }
     }
 
+    /// Returns whether there is a record to compare.
+    pub fn is_there(&self) -> bool {
+        self.begins < self.end
+    }
+
     /// Returns the end of the record.
     pub fn end(&self) -> LogOffset {
         self.end

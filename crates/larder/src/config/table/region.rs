@@ -1,6 +1,10 @@
 //! Regions that purge each other.
 
 use super::section::*;
+use super::store::{
+    CA_FILE, CLIENT_CERTIFICATE, CLIENT_KEY, ENDPOINTS, PASSWORD_FILE, RETURN_AFTER, SENTINEL_PASSWORD_FILE,
+    SENTINEL_USERNAME, USERNAME,
+};
 
 section! {
     /// The region of this instance: the instances that share `[store.remote]`. Purges apply in all regions.
@@ -25,38 +29,17 @@ section! {
     ///
     /// Not with `endpoints`.
     url = Text("as `store.remote.url`").absent("`endpoints`").kept(),
-    /// URLs of several addresses of the region's store, as in `store.remote.endpoints`.
-    ///
-    /// Not with `url`.
-    endpoints = List(&Text("as `store.remote.endpoints`")).default("[]").kept(),
-    /// Time for which a nearer endpoint must answer before it is used again.
-    ///
-    /// Up to a tenth is added at random.
-    return_after = Duration(1_000..=HOUR_MS).default("30s").kept(),
-    /// User to log in as (ACL). It needs to read only.
-    username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
-    /// File with the password in its first line.
-    password_file = SecretFile.absent("the password in the URL, or none").kept(),
-    /// User to log in as at the sentinels.
-    ///
-    /// Requires a `url` with sentinels.
-    sentinel_username = Text("a name").absent("the sentinels' default user").kept(),
-    /// File with the password for the sentinels in its first line.
-    ///
-    /// Requires a `url` with sentinels.
-    sentinel_password_file = SecretFile.absent("none").kept(),
+    endpoints = ENDPOINTS,
+    return_after = RETURN_AFTER,
+    username = USERNAME,
+    password_file = PASSWORD_FILE,
+    sentinel_username = SENTINEL_USERNAME,
+    sentinel_password_file = SENTINEL_PASSWORD_FILE,
     /// Prefix of all keys in the region's store, as in its own configuration.
     prefix = Text("up to 64 characters without spaces and braces").default("larder:").kept(),
-    /// PEM file with the certificate authorities that may sign the server's certificate.
-    ///
-    /// Requires a `url` with `rediss`.
-    ca_file = FILE.absent("the system's certificate authorities").kept(),
-    /// PEM file with a certificate chain that Larder presents to the server.
-    ///
-    /// It needs `client_key`.
-    client_certificate = FILE.absent("none").kept(),
-    /// PEM file with the private key of `client_certificate`.
-    client_key = FILE.absent("none").kept(),
+    ca_file = CA_FILE,
+    client_certificate = CLIENT_CERTIFICATE,
+    client_key = CLIENT_KEY,
     /// Time limit for opening a connection, including handshakes.
     connect_timeout = LIMIT.default("5s").kept(),
     /// Time limit for an operation. No request of a client waits for it.

@@ -53,27 +53,12 @@ section! {
     url = Text("`redis://HOST:PORT/DATABASE`, `redis+sentinel://HOST1,HOST2,HOST3/SERVICE/DATABASE`, `redis+cluster://HOST1,HOST2`, `rediss` in place of `redis` for TLS, or `unix:///path/of/socket`")
         .absent("`endpoints`")
         .kept(),
-    /// URLs of several addresses of one server, the nearest first.
-    ///
-    /// The first that answers as a master is used. All must lead to the same data: an address with another purge log is not used. Database,
-    /// user and password are the same in all. Not with `url`.
-    endpoints = List(&Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`")).default("[]").kept(),
-    /// Time for which a nearer endpoint must answer before it is used again.
-    ///
-    /// Up to a tenth is added at random, so that the instances of a fleet don't move at the same time.
-    return_after = Duration(1_000..=HOUR_MS).default("30s").kept(),
-    /// User to log in as (ACL).
-    username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
-    /// File with the password in its first line.
-    password_file = SecretFile.absent("the password in the URL, or none").kept(),
-    /// User to log in as at the sentinels.
-    ///
-    /// Requires a `url` with sentinels.
-    sentinel_username = Text("a name").absent("the sentinels' default user").kept(),
-    /// File with the password for the sentinels in its first line. They don't get the server's password.
-    ///
-    /// Requires a `url` with sentinels.
-    sentinel_password_file = SecretFile.absent("none").kept(),
+    endpoints = ENDPOINTS,
+    return_after = RETURN_AFTER,
+    username = USERNAME,
+    password_file = PASSWORD_FILE,
+    sentinel_username = SENTINEL_USERNAME,
+    sentinel_password_file = SENTINEL_PASSWORD_FILE,
     /// Prefix of all keys on the server.
     ///
     /// Instances with the same prefix share their stored responses; two fleets on one server need different prefixes.
@@ -82,16 +67,9 @@ section! {
     instance = Text("a name").absent("the host name and process id").kept(),
     /// Name of the connections in `CLIENT LIST` of the server.
     client_name = Text("up to 64 characters without spaces and braces").default("larder").kept(),
-    /// PEM file with the certificate authorities that may sign the server's certificate.
-    ///
-    /// Requires a `url` with `rediss`.
-    ca_file = FILE.absent("the system's certificate authorities").kept(),
-    /// PEM file with a certificate chain that Larder presents to the server.
-    ///
-    /// It needs `client_key`.
-    client_certificate = FILE.absent("none").kept(),
-    /// PEM file with the private key of `client_certificate`.
-    client_key = FILE.absent("none").kept(),
+    ca_file = CA_FILE,
+    client_certificate = CLIENT_CERTIFICATE,
+    client_key = CLIENT_KEY,
     /// Time limit for opening a connection, including handshakes.
     connect_timeout = LIMIT.default("1s").kept(),
     /// Time limit for an operation on metadata, and so the longest delay of a miss before it is forwarded.
@@ -146,4 +124,62 @@ section! {
     ///
     /// The default is `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("2s").kept(),
+}
+
+row! {
+    /// URLs of several addresses of one server, the nearest first.
+    ///
+    /// The first that answers as a master is used. All must lead to the same data: an address with another purge log is not used. Database,
+    /// user and password are the same in all. Not with `url`.
+    pub(super) ENDPOINTS = List(&Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`")).default("[]").kept();
+}
+
+row! {
+    /// Time for which a nearer endpoint must answer before it is used again.
+    ///
+    /// Up to a tenth is added at random, so that the instances of a fleet don't move at the same time.
+    pub(super) RETURN_AFTER = Duration(1_000..=HOUR_MS).default("30s").kept();
+}
+
+row! {
+    /// User to log in as (ACL).
+    pub(super) USERNAME = Text("a name").absent("the one in the URL, or the server's default user").kept();
+}
+
+row! {
+    /// File with the password in its first line.
+    pub(super) PASSWORD_FILE = SecretFile.absent("the password in the URL, or none").kept();
+}
+
+row! {
+    /// User to log in as at the sentinels.
+    ///
+    /// Requires a `url` with sentinels.
+    pub(super) SENTINEL_USERNAME = Text("a name").absent("the sentinels' default user").kept();
+}
+
+row! {
+    /// File with the password for the sentinels in its first line. They don't get the server's password.
+    ///
+    /// Requires a `url` with sentinels.
+    pub(super) SENTINEL_PASSWORD_FILE = SecretFile.absent("none").kept();
+}
+
+row! {
+    /// PEM file with the certificate authorities that may sign the server's certificate.
+    ///
+    /// Requires a `url` with `rediss`.
+    pub(super) CA_FILE = FILE.absent("the system's certificate authorities").kept();
+}
+
+row! {
+    /// PEM file with a certificate chain that Larder presents to the server.
+    ///
+    /// It needs `client_key`.
+    pub(super) CLIENT_CERTIFICATE = FILE.absent("none").kept();
+}
+
+row! {
+    /// PEM file with the private key of `client_certificate`.
+    pub(super) CLIENT_KEY = FILE.absent("none").kept();
 }

@@ -259,6 +259,30 @@ fn a_region_whose_store_was_restored_serves_nothing_purged() {
     world.has(&PATHS, &versions, "a restored store");
 }
 
+/// Each region reports to the other one why it can't be reached. Once it can, neither has a reason any more.
+#[test]
+fn reasons_end_with_their_cause() {
+    let world = World::start(2, 1);
+    let reasons = |region: &Region| {
+        let log = region.gateways[0].stderr();
+        let is_pending =
+            |line: &&str| line.contains("purges between this region and another one are pending");
+        let is_over = |line: &&str| line.contains("purges apply in this region and in another one");
+        let mut lines = log.lines().filter(|line| is_pending(line) || is_over(line));
+        (log.lines().filter(is_pending).count(), lines.next_back().is_some_and(|line| is_over(&line)))
+    };
+    let counts = || [0, 1].map(|region: usize| reasons(&world.regions[region]).0);
+    let before = counts();
+    world.regions[0].links[0].set(Faults { stall: Stall::Yes, ..open() });
+    wait::until_true("both have a reason", || {
+        counts().iter().zip(before).all(|(count, before)| *count > before)
+    });
+    world.regions[0].links[0].set(open());
+    wait::until_true("no reason is left", || world.regions.iter().all(|region| reasons(region).1));
+    world.wait_until_one();
+    assert!(world.regions.iter().all(|region| reasons(region).1), "no reason comes back");
+}
+
 /// A server that an active-active database keeps in each of two places: each copies the keys that are written in the other one, late and
 /// in any order. A region reads its peer's keys at its own server, and may not write them.
 #[test]
