@@ -23,7 +23,7 @@ pub struct RegionArrival {
 const NO_CARRIER: &str = "no instance here is in contact with the region";
 const LATE: &str = "the region has not confirmed it in time";
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Time after which a region that can't be reached isn't waited for.
 const REFUSED_WAIT_MAX: Duration = Duration::from_millis(500);
 
